@@ -1,0 +1,8 @@
+"""Tokenized corpora as blocks of ids: `open_corpus`, one module per format, formats told by content."""
+
+from skewtool.corpus.corpus import Corpus
+from skewtool.corpus.opening import FORMATS, open_corpus
+from skewtool.corpus.source import ArraySource, Ids, Source
+from skewtool.corpus.tokenizer import TokenizerFile
+
+__all__ = ["FORMATS", "ArraySource", "Corpus", "Ids", "Source", "TokenizerFile", "open_corpus"]

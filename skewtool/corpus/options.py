@@ -1,0 +1,19 @@
+"""`ReadOptions`: what a user may say about a corpus that its files do not say themselves."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ReadOptions"]
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """`dtype`: type of the ids in files without a header. `tokenizer`: a tokenizer.json, to read text with.
+    `column`: the field that holds the text in JSON lines."""
+
+    dtype: np.dtype[Any] | None = None
+    tokenizer: Path | None = None
+    column: str = "text"

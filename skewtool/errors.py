@@ -1,0 +1,31 @@
+"""What a user can meet when the input is not what was promised.
+
+Every message says what was expected, what was found, where, and the way out, in one line. The command line prints the
+message and exits with code 1; library users catch `SkewtoolError` (a `ValueError`) or one of its children.
+"""
+
+__all__ = ["CorpusError", "FileFormatError", "MapError", "MissingExtraError", "ProfileError", "SkewtoolError"]
+
+
+class SkewtoolError(ValueError):
+    """Base of all errors that an input can cause."""
+
+
+class CorpusError(SkewtoolError):
+    """A tokenized corpus that cannot be read, or whose contents contradict what was said of it."""
+
+
+class ProfileError(SkewtoolError):
+    """Profiles that cannot be built, merged, or used for what was asked."""
+
+
+class MapError(SkewtoolError):
+    """A shard map that breaks an invariant, or a map that cannot be made from the given input."""
+
+
+class FileFormatError(SkewtoolError):
+    """A profile or map file that is damaged, of another kind, or of an unknown version."""
+
+
+class MissingExtraError(SkewtoolError):
+    """A feature needs a package that is not installed; the message names the pip command."""

@@ -1,0 +1,79 @@
+"""Checks of ids against their type and vocabulary, before anything is indexed.
+
+Each check has a name. It ends the run with place and count; `allow` with its name goes on instead, and the profile says
+what was dropped or cannot be there.
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from skewtool.corpus import Corpus, Ids, Source
+from skewtool.corpus.evidence import pairs_of_narrower_ids
+from skewtool.errors import CorpusError
+
+__all__ = ["ALLOWABLE", "as_table_index", "check_dtype_holds_vocabulary"]
+
+BAD_IDS = "bad-ids"
+NARROW_DTYPE = "narrow-dtype"
+
+ALLOWABLE = (BAD_IDS, NARROW_DTYPE)
+"""Names that `allow` and --allow take."""
+
+
+def check_dtype_holds_vocabulary(corpus: Corpus, vocab_size: int, allow: Collection[str]) -> tuple[str, ...]:
+    """Stops when some ids of the vocabulary cannot be stored in a source's type; returns notes where that is allowed.
+
+    A writer that stored larger ids has wrapped them to other, valid-looking ones, and nothing in the file shows it.
+    """
+    notes = []
+    for source in corpus.sources:
+        if source.dtype is None or np.iinfo(source.dtype).max >= vocab_size - 1:
+            continue
+        limit = int(np.iinfo(source.dtype).max)
+        missing = vocab_size - 1 - limit
+        if NARROW_DTYPE not in allow:
+            raise CorpusError(
+                f"{source.path} stores {source.dtype.name}, at most {limit}, but the vocabulary has {vocab_size} ids: "
+                f"{missing} of them ({missing / vocab_size:.0%}) can never appear, and if the writer wrapped them the "
+                f"counts are wrong; write the corpus again, or pass --allow {NARROW_DTYPE} if it really is so"
+            )
+        notes.append(f"{source.name}: {source.dtype.name} cannot contain ids >= {limit + 1} of {vocab_size}")
+    return tuple(notes)
+
+
+def as_table_index(ids: Ids, vocab_size: int, source: Source, position: int, allow: Collection[str]) -> Ids:
+    """Ids as uint16, uint32 or uint64, all at most `vocab_size`: where bad ids are allowed they all become `vocab_size`.
+
+    Errors: CorpusError for a negative id or one >= vocab_size, unless "bad-ids" is allowed.
+    """
+    index = _unsigned(ids)
+    if not index.size or int(index.max()) < vocab_size:
+        return index
+    if BAD_IDS not in allow:
+        raise CorpusError(_bad_ids(ids, index, vocab_size, source, position))
+    return np.minimum(index, index.dtype.type(vocab_size))
+
+
+def _unsigned(ids: Ids) -> Ids:
+    """A view where possible. Negative ids become larger than any vocabulary, which narrow types need widening for."""
+    if ids.dtype.itemsize >= 4:
+        return ids.view(np.dtype(f"u{ids.dtype.itemsize}"))
+    if ids.dtype.kind == "i":
+        return ids.astype(np.int32).view(np.uint32)
+    return ids.astype(np.uint16, copy=False)
+
+
+def _bad_ids(ids: Ids, index: Ids, vocab_size: int, source: Source, position: int) -> str:
+    bad = np.flatnonzero(index >= vocab_size)
+    worst = ids[bad][np.argmax(index[bad])]
+    hint = "; pairs of them look like uint16 ids, pass --dtype uint16?" if _looks_narrower(ids, vocab_size) else ""
+    return (
+        f"{source.path} holds ids outside the vocabulary of {vocab_size}: {ids[bad[0]]} at token {position + bad[0]}, "
+        f"{bad.size} in the {ids.size} tokens from {position} on, as {worst}{hint}; pass a larger --vocab-size, another "
+        f"--dtype, or --allow {BAD_IDS} to leave them out"
+    )
+
+
+def _looks_narrower(ids: Ids, vocab_size: int) -> bool:
+    return ids.dtype.itemsize == 4 and pairs_of_narrower_ids(ids, vocab_size)

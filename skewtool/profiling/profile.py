@@ -1,0 +1,173 @@
+"""`Profile`: what a corpus looks like, small enough to carry around and exact enough to add up.
+
+Arrays (V = vocab_size, K = sampled windows of one length, all read-only):
+  counts     int64 [V]   occurrences of each id
+  presence   int64 [V]   windows of w tokens that hold the id, for each window length w
+  sample     K whole windows as rows of a sparse matrix: keys uint64 [K], indptr int64 [K + 1], ids and counts int32
+
+Windows start at multiples of w within a source; a shorter tail is a window of its own. The sample holds the K windows
+of full length with the smallest keys, so the sample of a union is found in the union of the samples.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from skewtool.errors import ProfileError
+
+__all__ = ["Profile", "SourceRow", "TokenizerSizes", "WindowSample", "WindowStatistics"]
+
+Window = tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32]]
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class WindowSample:
+    """Whole windows, by ascending key: window k holds the ids[indptr[k]:indptr[k+1]], each `counts` times, in the order
+    in which they first occur."""
+
+    keys: npt.NDArray[np.uint64]
+    indptr: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, windows: Iterable[Window], size: int | None = None) -> "WindowSample":
+        """The `size` windows with the smallest keys; equal keys are ordered by content, so order never matters."""
+        ordered = sorted(windows, key=lambda w: (w[0], w[1].tobytes(), w[2].tobytes()))[:size]
+        lengths = [window[1].size for window in ordered]
+        nothing = [np.empty(0, np.int32)]
+        return cls(
+            keys=_read_only(np.array([window[0] for window in ordered], np.uint64)),
+            indptr=_read_only(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)),
+            ids=_read_only(np.concatenate([window[1] for window in ordered] or nothing)),
+            counts=_read_only(np.concatenate([window[2] for window in ordered] or nothing)),
+        )
+
+    def __len__(self) -> int:
+        return int(self.keys.size)
+
+    def windows(self) -> list[Window]:
+        """(key, ids, counts) of each window."""
+        bounds = self.indptr
+        return [
+            (int(key), self.ids[bounds[k] : bounds[k + 1]], self.counts[bounds[k] : bounds[k + 1]])
+            for k, key in enumerate(self.keys)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class WindowStatistics:
+    """Windows of `length` tokens: how many there are, how many hold each id (int64 [V]), and a sample of them."""
+
+    length: int
+    num_windows: int
+    presence: npt.NDArray[np.int64]
+    sample: WindowSample
+
+
+@dataclass(frozen=True, order=True)
+class SourceRow:
+    """One source file. `digest` (16 hex digits) is a hash of its windows' contents and positions: it tells whether the
+    file is the same, at no cost beside counting; it is no defence against forgery."""
+
+    name: str
+    num_tokens: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class TokenizerSizes:
+    """The vocabulary sizes of the tokenizer: its model's tokens, with added ones, and the highest id plus one."""
+
+    fingerprint: str
+    base_size: int
+    size_with_added: int
+    num_ids: int
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Token frequencies and window statistics of a corpus. `dropped` counts tokens left out, by reason."""
+
+    counts: npt.NDArray[np.int64]
+    windows: tuple[WindowStatistics, ...]
+    sources: tuple[SourceRow, ...]
+    sample_size: int
+    seed: int
+    dropped: Mapping[str, int]
+    notes: tuple[str, ...] = ()
+    tokenizer: TokenizerSizes | None = None
+
+    def __post_init__(self) -> None:
+        _read_only(self.counts)
+        for window in self.windows:
+            _read_only(window.presence)
+            if window.presence.shape != self.counts.shape:
+                raise ProfileError(
+                    f"presence for {window.length}-token windows has {window.presence.size} ids, counts {self.vocab_size}"
+                )
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.counts.size)
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """Counted tokens, dropped ones not among them."""
+        return int(self.counts.sum())
+
+    @cached_property
+    def num_distinct(self) -> int:
+        """Ids that occur."""
+        return int(np.count_nonzero(self.counts))
+
+    @cached_property
+    def counts_sha256(self) -> str:
+        """sha256 of the counts as little-endian int64."""
+        return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
+
+    @property
+    def tokens_per_rank(self) -> int:
+        """The longest window length: how many tokens a source rank has per step unless said otherwise.
+
+        Errors: ProfileError when the profile has no windows.
+        """
+        if not self.windows:
+            raise ProfileError("the profile has no windows; profile the corpus with --window 8192")
+        return self.windows[-1].length
+
+    def window(self, length: int) -> WindowStatistics:
+        """The statistics of one window length. Errors: ProfileError when it was not counted."""
+        for window in self.windows:
+            if window.length == length:
+                return window
+        known = ", ".join(str(window.length) for window in self.windows) or "none"
+        raise ProfileError(
+            f"the profile has no windows of {length} tokens (it has: {known}); profile again with --window {length} "
+            "or use a known length as tokens per rank"
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the profile as a safetensors file; equal profiles give equal bytes."""
+        from skewtool.profiling.profile_file import save_profile
+
+        save_profile(self, Path(path))
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> "Profile":
+        """Reads a profile. Errors: FileFormatError when the file is damaged, of another kind or version."""
+        from skewtool.profiling.profile_file import load_profile
+
+        return load_profile(Path(path))

@@ -1,0 +1,64 @@
+"""The file of a Profile: tensors `counts`, `presence.<w>`, `sample.<w>.{keys,indptr,ids,counts}`, the rest as header."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from skewtool.errors import FileFormatError, ProfileError
+from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
+from skewtool.storage import load_tensor_file, save_tensor_file
+
+__all__ = ["KIND", "VERSION", "load_profile", "save_profile"]
+
+KIND = "profile"
+VERSION = "1.0"
+
+Tensors = dict[str, npt.NDArray[Any]]
+
+
+def save_profile(profile: Profile, path: Path) -> None:
+    """Writes `profile` to `path`, beside it first."""
+    tensors: Tensors = {"counts": profile.counts}
+    for window in profile.windows:
+        prefix = f"sample.{window.length}"
+        tensors[f"presence.{window.length}"] = window.presence
+        tensors[f"{prefix}.keys"] = window.sample.keys
+        tensors[f"{prefix}.indptr"] = window.sample.indptr
+        tensors[f"{prefix}.ids"] = window.sample.ids
+        tensors[f"{prefix}.counts"] = window.sample.counts
+    header = {
+        "windows": [[window.length, window.num_windows] for window in profile.windows],
+        "sources": [asdict(source) for source in profile.sources],
+        "sample_size": profile.sample_size,
+        "seed": profile.seed,
+        "dropped": dict(profile.dropped),
+        "notes": list(profile.notes),
+        "tokenizer": None if profile.tokenizer is None else asdict(profile.tokenizer),
+    }
+    save_tensor_file(path, KIND, VERSION, header, tensors)
+
+
+def load_profile(path: Path) -> Profile:
+    """Reads and checks a profile file."""
+    header, tensors = load_tensor_file(path, KIND, VERSION)
+    try:
+        return Profile(
+            counts=tensors["counts"].astype(np.int64, copy=False),
+            windows=tuple(_window(length, number, tensors) for length, number in header["windows"]),
+            sources=tuple(SourceRow(**row) for row in header["sources"]),
+            sample_size=header["sample_size"],
+            seed=header["seed"],
+            dropped=header["dropped"],
+            notes=tuple(header["notes"]),
+            tokenizer=None if header["tokenizer"] is None else TokenizerSizes(**header["tokenizer"]),
+        )
+    except (KeyError, TypeError, ProfileError) as error:
+        raise FileFormatError(f"{path} is not a complete profile: {error}") from None
+
+
+def _window(length: int, num_windows: int, tensors: Tensors) -> WindowStatistics:
+    parts = {part: tensors[f"sample.{length}.{part}"] for part in ("keys", "indptr", "ids", "counts")}
+    return WindowStatistics(length, num_windows, tensors[f"presence.{length}"], WindowSample(**parts))

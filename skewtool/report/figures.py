@@ -1,0 +1,203 @@
+"""The figures of a report, as matplotlib `Figure` objects. No pyplot, so no global state and no display is touched.
+
+All are readable at V = 256,000 and P = 512: curves over ids are thinned to at most 2,000 points evenly spaced in log rank,
+and loads per shard are steps, not bars.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from skewtool.profiling import Profile
+from skewtool.report.labels import plot_label
+from skewtool.sharding import LOADS, Load
+from skewtool.skew import SkewReport
+
+__all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance"]
+
+_MOST_POINTS = 2000
+_LOG_FROM = 6.0  # a wider range than this between layouts is shown on a log axis
+_ACCENT = "#1f5fa8"
+_MARK = "#c0392b"
+_COLORS = {"contiguous": "#c0392b", "strided": "#e08e0b", "hidden": "#7f8c8d", "snake": "#8e44ad", "random": "#a0785a"}
+_MAP_COLORS = ("#1f5fa8", "#1e8449", "#16a2b8", "#5b2c6f", "#0b3d2e")
+_TITLES: dict[Load, str] = {
+    "unique": "distinct ids per rank and step (unique)",
+    "raw": "every occurrence (raw)",
+}
+
+
+def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = np.atleast_1d(figure.subplots(1, columns))
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+        each.grid(True, which="major", color="#dddddd", linewidth=0.6)
+        each.set_axisbelow(True)
+    return figure, list(axes)
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """The figure as "png" or "svg"; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
+    with matplotlib.rc_context({"svg.hashsalt": "skewtool"}):
+        figure.savefig(buffer, format=kind, dpi=144, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _thinned_ranks(number: int) -> npt.NDArray[np.int64]:
+    """Ranks 1 to `number`, at most about 2,000 of them, evenly spaced on a log axis."""
+    return np.unique(np.geomspace(1, number, _MOST_POINTS).round().astype(np.int64))
+
+
+def _empty(axes: Axes, what: str) -> None:
+    axes.text(0.5, 0.5, what, ha="center", va="center", transform=axes.transAxes, color="#555555")
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def rank_frequency(profile: Profile) -> Figure:
+    """Count over rank on log axes for the ids that occur, the hottest 1 % of the vocabulary marked."""
+    figure, (axes,) = _figure(7, 4.2)
+    falling = np.sort(profile.counts)[::-1]
+    seen = profile.num_distinct
+    figure.suptitle(
+        f"{profile.num_tokens:,} tokens, {seen:,} of {profile.vocab_size:,} ids occur, "
+        f"{profile.vocab_size - seen:,} never", fontsize=11,
+    )  # fmt: skip
+    if not seen:
+        _empty(axes, "no tokens")
+        return figure
+    ranks = _thinned_ranks(seen)
+    axes.loglog(ranks, falling[ranks - 1], color=_ACCENT, linewidth=1.8, marker="o" if seen == 1 else None)
+    hot = -(-profile.vocab_size // 100)
+    share = int(falling[:hot].sum()) / profile.num_tokens
+    axes.axvspan(0.9, hot, color=_MARK, alpha=0.08, linewidth=0)
+    axes.axvline(hot, color=_MARK, linewidth=1)
+    axes.annotate(
+        f"hottest 1 % of ids ({hot:,}):\n{share:.1%} of all tokens", (hot, falling[0]), xytext=(6, 0),
+        textcoords="offset points", va="top", color=_MARK, fontsize=9,
+    )  # fmt: skip
+    axes.set(xlabel="rank of the id by count", ylabel="occurrences", xlim=(0.9, None))
+    return figure
+
+
+def lorenz_curve(profile: Profile) -> Figure:
+    """Share of tokens held by the hottest share of ids: the Lorenz curve, hottest first, on a log axis of ids."""
+    figure, (axes,) = _figure(7, 4.2)
+    figure.suptitle(f"Lorenz curve of load over {profile.vocab_size:,} ids, hottest first", fontsize=11)
+    if not profile.num_tokens:
+        _empty(axes, "no tokens")
+        return figure
+    held = np.cumsum(np.sort(profile.counts)[::-1]) / profile.num_tokens
+    ranks = _thinned_ranks(profile.vocab_size)
+    axes.semilogx(ranks / profile.vocab_size, held[ranks - 1], color=_ACCENT, linewidth=1.8)
+    axes.semilogx(ranks / profile.vocab_size, ranks / profile.vocab_size, "--", color="#999999", linewidth=1)
+    axes.annotate("if all ids were equally frequent", (0.5, 0.5), xytext=(-8, 4), textcoords="offset points",
+                  ha="right", color="#777777", fontsize=9)  # fmt: skip
+    hot = -(-profile.vocab_size // 100)
+    axes.plot(hot / profile.vocab_size, held[hot - 1], "o", color=_MARK)
+    axes.annotate(f"1 % of ids: {held[hot - 1]:.1%}", (hot / profile.vocab_size, held[hot - 1]), xytext=(8, -10),
+                  textcoords="offset points", color=_MARK, fontsize=9)  # fmt: skip
+    axes.set(xlabel="share of ids", ylabel="share of tokens", ylim=(0, 1.03))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.4%}".rstrip("0%").rstrip(".") + " %")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    return figure
+
+
+def _color(layouts: Sequence[str], name: str) -> str:
+    if name in _COLORS:
+        return _COLORS[name]
+    maps = [each for each in layouts if each not in _COLORS]
+    return _MAP_COLORS[maps.index(name) % len(_MAP_COLORS)]
+
+
+def _names(report: SkewReport) -> list[str]:
+    return list(dict.fromkeys(layout.layout for layout in report.layouts))
+
+
+def load_per_shard(report: SkewReport) -> Figure:
+    """Load of each shard over the mean, for each layout; raw and unique side by side."""
+    figure, panels = _figure(11, 4.2, columns=2)
+    figure.suptitle(f"Load per shard, {report.num_shards} shards, on average over the corpus", fontsize=11)
+    names = _names(report)
+    for axes, load in zip(panels, LOADS, strict=True):
+        widest = 1.0
+        for each in (layout for layout in report.layouts if layout.load == load):
+            mean = each.loads.mean()
+            relative = each.loads / mean if mean else np.ones(report.num_shards)
+            widest = max(widest, float(relative.max()))
+            axes.stairs(relative, np.arange(report.num_shards + 1) - 0.5, color=_color(names, each.layout),
+                        linewidth=1.6, baseline=None, label=each.layout)  # fmt: skip
+        if widest > _LOG_FROM:
+            axes.set_yscale("symlog", linthresh=1.0)
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set(title=_TITLES[load], xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
+        axes.set_ylim(bottom=0)
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    _legend(figure, panels[0])
+    return figure
+
+
+def step_imbalance(report: SkewReport) -> Figure:
+    """Distribution of busiest / mean over replayed steps, for each layout, as the share of steps at or below."""
+    figure, panels = _figure(11, 4.2, columns=2)
+    figure.suptitle(
+        f"Imbalance within a step: {report.num_steps:,} steps of {report.num_shards} ranks with "
+        f"{report.tokens_per_rank:,} tokens each", fontsize=11,
+    )  # fmt: skip
+    names = _names(report)
+    for axes, load in zip(panels, LOADS, strict=True):
+        widest = 1.0
+        for each in (layout for layout in report.layouts if layout.load == load):
+            if each.steps.size:
+                widest = max(widest, float(each.steps.max()))
+                axes.ecdf(each.steps, color=_color(names, each.layout), linewidth=1.8, label=each.layout)
+        axes.set(title=_TITLES[load], xlabel="busiest shard / mean", ylabel="share of steps at or below")
+        if widest > _LOG_FROM:
+            axes.set_xscale("log")
+            axes.set_xticks([tick for tick in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500) if tick <= widest * 1.3])
+            axes.minorticks_off()
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        if not report.num_steps:
+            _empty(axes, "no whole window to replay")
+    _legend(figure, panels[0])
+    return figure
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    if handles:
+        legend = figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+
+
+def hottest_ids(profile: Profile, tokens: Sequence[str], ids: Sequence[int]) -> Figure:
+    """Share of all tokens for each of the hottest ids, labelled with id and token text."""
+    figure, (axes,) = _figure(7, 0.8 + 0.26 * max(len(ids), 2))
+    figure.suptitle("Hottest ids", fontsize=11)
+    if not ids:
+        _empty(axes, "no tokens")
+        return figure
+    places = np.arange(len(ids))
+    shares = profile.counts[list(ids)] / profile.num_tokens
+    axes.barh(places, shares, color=_ACCENT, height=0.7)
+    labels = [f"{plot_label(token)}  {token_id}" if token else str(token_id)
+              for token, token_id in zip(tokens, ids, strict=True)]  # fmt: skip
+    axes.set_yticks(places, labels, fontsize=9, parse_math=False)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("share of all tokens")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    return figure

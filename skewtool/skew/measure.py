@@ -1,0 +1,225 @@
+"""`measure_skew`: layouts side by side, on average and step by step."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from skewtool.errors import MapError
+from skewtool.profiling import Profile, WindowContent
+from skewtool.sharding import LOADS, STRATEGIES, Load, ShardMap, assess, loads_of, partition
+from skewtool.skew.frequencies import hottest_share, rank_frequency_slope
+from skewtool.skew.replay import replay
+from skewtool.skew.steps import consecutive_steps, drawn_steps, sample_windows
+
+__all__ = ["BASELINES", "HIDDEN", "LayoutSkew", "Quantiles", "SkewReport", "measure_skew"]
+
+HIDDEN = "hidden"
+"""All rows on every shard, each with H / P columns: even by construction."""
+
+BASELINES = ("contiguous", "strided", HIDDEN)
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Over steps: median, 99th percentile (linear between steps) and maximum."""
+
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: npt.NDArray[np.float64]) -> "Quantiles | None":
+        """None when there are no values."""
+        if not values.size:
+            return None
+        return cls(float(np.percentile(values, 50)), float(np.percentile(values, 99)), float(values.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutSkew:
+    """One layout under one kind of load.
+
+    `mean_imbalance` and `lower_bound` are busiest / mean over the whole corpus; the bound is for maps of equal rows.
+    `step_imbalance` is busiest / mean within each step, `busiest_rows_per_token` what the busiest shard serves in a step
+    per token of a rank (for hidden: rows of H / P columns count as 1 / P). `loads` is the load per shard: int64 [P].
+    `steps`: imbalance of each step, float64 [steps].
+    """
+
+    layout: str
+    load: Load
+    mean_imbalance: float
+    lower_bound: float
+    step_imbalance: Quantiles | None
+    busiest_rows_per_token: Quantiles | None
+    extra_rows_per_shard: int
+    loads: npt.NDArray[np.int64]
+    steps: npt.NDArray[np.float64]
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented keys, without the arrays."""
+        return {
+            "layout": self.layout,
+            "load": self.load,
+            "mean_imbalance": self.mean_imbalance,
+            "lower_bound": self.lower_bound,
+            "step_imbalance": None if self.step_imbalance is None else vars(self.step_imbalance),
+            "busiest_rows_per_token": None if self.busiest_rows_per_token is None else vars(self.busiest_rows_per_token),
+            "extra_rows_per_shard": self.extra_rows_per_shard,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class SkewReport:
+    """All layouts under both loads, with the corpus's own skew. `num_steps` is how many steps were replayed."""
+
+    num_shards: int
+    tokens_per_rank: int
+    num_steps: int
+    top1_percent_share: float
+    top10_share: float
+    rank_frequency_slope: float | None
+    layouts: tuple[LayoutSkew, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented keys; absent values are None, never NaN."""
+        return {
+            "shards": self.num_shards,
+            "tokens_per_rank": self.tokens_per_rank,
+            "steps": self.num_steps,
+            "top1_percent_share": self.top1_percent_share,
+            "top10_share": self.top10_share,
+            "rank_frequency_slope": self.rank_frequency_slope,
+            "layouts": [layout.to_json() for layout in self.layouts],
+        }
+
+    def table(self) -> pd.DataFrame:
+        """One row per layout and load, for printing or further work."""
+        return pd.json_normalize([layout.to_json() for layout in self.layouts])
+
+
+def measure_skew(
+    profile: Profile,
+    maps: Mapping[str, ShardMap] | None = None,
+    *,
+    num_shards: int | None = None,
+    against: Sequence[str] = BASELINES,
+    tokens_per_rank: int | None = None,
+    windows: Iterable[WindowContent] | None = None,
+    seed: int = 0,
+) -> SkewReport:
+    """Judges maps, by name, and the layouts of `against` (strategies, computed from this profile, or "hidden").
+
+    `profile` is what is judged on, best of a corpus that the maps were not built from. Steps are replayed from
+    `windows` (see `skewtool.profiling.corpus_windows`), by default from seeded draws of the profile's sample.
+
+    Errors: MapError when shard counts differ or a map has no row for an id of the profile; ProfileError when the profile
+    has no windows of `tokens_per_rank` tokens.
+    """
+    maps = dict(maps or {})
+    num_shards = _common_shards(maps, num_shards)
+    tokens_per_rank = profile.tokens_per_rank if tokens_per_rank is None else tokens_per_rank
+    for name, each in maps.items():
+        _check_covers(name, each, profile)
+    unknown = [name for name in against if name != HIDDEN and name not in STRATEGIES]
+    if unknown:
+        raise MapError(f"unknown layout {unknown[0]!r} to compare with; known are {', '.join([*STRATEGIES, HIDDEN])}")
+    for name in against:
+        if name != HIDDEN and name not in maps:
+            maps[name] = partition(profile, num_shards, name, tokens_per_rank=tokens_per_rank)
+    steps = (
+        drawn_steps(sample_windows(profile.window(tokens_per_rank).sample), num_shards, seed)
+        if windows is None
+        else consecutive_steps(windows, num_shards, seed)
+    )
+    replayed = replay(steps, list(maps.values()), num_shards)
+    by_step: dict[Load, npt.NDArray[np.int64]] = {"raw": replayed.raw, "unique": replayed.unique}
+    layouts = [
+        _layout(name, each, load, profile, tokens_per_rank, by_step[load][:, number])
+        for number, (name, each) in enumerate(maps.items())
+        for load in LOADS
+    ]
+    if HIDDEN in against:
+        layouts += [
+            _hidden(load, profile, num_shards, tokens_per_rank, by_step[load]) for load in LOADS
+        ]  # fmt: skip
+    return SkewReport(
+        num_shards=num_shards,
+        tokens_per_rank=tokens_per_rank,
+        num_steps=replayed.raw.shape[0],
+        top1_percent_share=hottest_share(profile.counts, -(-profile.vocab_size // 100)),
+        top10_share=hottest_share(profile.counts, 10),
+        rank_frequency_slope=rank_frequency_slope(profile.counts),
+        layouts=tuple(layouts),
+    )
+
+
+def _common_shards(maps: Mapping[str, ShardMap], num_shards: int | None) -> int:
+    for name, each in maps.items():
+        if num_shards is not None and each.num_shards != num_shards:
+            raise MapError(f"map {name} has {each.num_shards} shards, expected {num_shards}; compare maps of one size")
+        num_shards = each.num_shards
+    if num_shards is None or num_shards < 1:
+        raise MapError("the number of shards is not known: give a map or --shards")
+    return num_shards
+
+
+def _check_covers(name: str, shard_map: ShardMap, profile: Profile) -> None:
+    beyond = profile.counts[shard_map.vocab_size :]
+    if beyond.any():
+        token = shard_map.vocab_size + int(np.argmax(beyond > 0))
+        raise MapError(
+            f"map {name} has rows for {shard_map.vocab_size} ids, but the corpus holds id {token}; is it of another "
+            "tokenizer?"
+        )
+
+
+def _per_shard(shard_map: ShardMap, loads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    total = np.zeros(shard_map.num_shards, np.int64)
+    np.add.at(total, shard_map.shard_of[: loads.size], loads[: shard_map.vocab_size])
+    return total
+
+
+def _layout(
+    name: str, shard_map: ShardMap, load: Load, profile: Profile, tokens_per_rank: int, steps: npt.NDArray[np.int64]
+) -> LayoutSkew:
+    loads = np.zeros(shard_map.vocab_size, np.int64)
+    given = loads_of(profile, load, tokens_per_rank)[: loads.size]
+    loads[: given.size] = given
+    balance = assess(loads, shard_map.shard_of, shard_map.num_shards)
+    busiest, mean = steps.max(axis=1), steps.mean(axis=1)
+    imbalance = np.divide(busiest, mean, out=np.ones(mean.size), where=mean > 0)
+    return LayoutSkew(
+        layout=name,
+        load=load,
+        mean_imbalance=balance.imbalance,
+        lower_bound=balance.lower_bound,
+        step_imbalance=Quantiles.of(imbalance),
+        busiest_rows_per_token=Quantiles.of(busiest / tokens_per_rank),
+        extra_rows_per_shard=shard_map.num_slots - shard_map.home_slots,
+        loads=_per_shard(shard_map, loads),
+        steps=imbalance,
+    )
+
+
+def _hidden(
+    load: Load, profile: Profile, num_shards: int, tokens_per_rank: int, by_step: npt.NDArray[np.int64]
+) -> LayoutSkew:
+    """Every shard looks up every row, H / P columns of it."""
+    total = int(loads_of(profile, load, tokens_per_rank).sum())
+    # All layouts are asked for the same rows in all; with no layout at all there is nothing to replay either.
+    asked = by_step[:, 0].sum(axis=1) if by_step.shape[1] else np.zeros(by_step.shape[0], np.int64)
+    return LayoutSkew(
+        layout=HIDDEN,
+        load=load,
+        mean_imbalance=1.0,
+        lower_bound=1.0,
+        step_imbalance=Quantiles.of(np.ones(asked.size)),
+        busiest_rows_per_token=Quantiles.of(asked / num_shards / tokens_per_rank),
+        extra_rows_per_shard=0,
+        loads=np.full(num_shards, total // num_shards, np.int64),
+        steps=np.ones(asked.size),
+    )
