@@ -113,19 +113,33 @@ def _tokenizer(path: Path | None) -> "TokenizerFile | None":
     return None if path is None else TokenizerFile(path)
 
 
+class _Meter:
+    """Moves a progress bar from any thread and remembers when the first bytes came, which is after all start-up."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._lock = threading.Lock()
+        self._started = time.perf_counter()
+        self._moving = False
+
+    def __call__(self, count: int) -> None:
+        with self._lock:
+            if not self._moving:
+                self._started, self._moving = time.perf_counter(), True
+            self._bar.update(count)
+
+    def seconds(self) -> float:
+        """Since the first bytes."""
+        return time.perf_counter() - self._started
+
+
 @contextmanager
-def _progress(label: str, num_bytes: int) -> Iterator[Callable[[int], object]]:
-    """A bar with rate and remaining time on stderr; nothing when that is no terminal."""
-    lock = threading.Lock()
+def _progress(label: str, num_bytes: int) -> Iterator[_Meter]:
+    """A bar with remaining time on stderr; nothing when that is no terminal."""
     with click.progressbar(
         length=num_bytes, label=label, file=sys.stderr, show_pos=False, hidden=not sys.stderr.isatty(), update_min_steps=1
     ) as bar:
-
-        def advance(count: int) -> None:
-            with lock:
-                bar.update(count)
-
-        yield advance
+        yield _Meter(bar)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -160,15 +174,14 @@ def profile(
 
     check_target(output)
     opened = _open(corpus, part, tokenizer=tokenizer, **options)
-    with _progress("profiling", opened.num_bytes) as progress:
-        start = time.perf_counter()
+    with _progress("profiling", opened.num_bytes) as meter:
         made = skewtool.profile(
             opened, vocab_size=vocab_size, tokenizer=_tokenizer(tokenizer), windows=() if windows == (0,) else windows,
-            sample_size=sample_windows, seed=seed, workers=workers, allow=allow, progress=progress,
+            sample_size=sample_windows, seed=seed, workers=workers, allow=allow, progress=meter,
         )  # fmt: skip
-        seconds = time.perf_counter() - start
+        rate = made.num_tokens / max(meter.seconds(), 1e-9)
     made.save(output)
-    _print_profile(made, as_json, {"tokens_per_second": round(made.num_tokens / max(seconds, 1e-9))})
+    _print_profile(made, as_json, {"tokens_per_second": round(rate)})
 
 
 def _print_profile(made: "Profile", as_json: bool, more: dict[str, Any]) -> None:

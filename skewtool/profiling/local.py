@@ -124,9 +124,20 @@ def profile(
         vocab_size = _checked_rows(vocab_size, tokenizer)
     if vocab_size is not None:
         notes += check_dtype_holds_vocabulary(corpus, vocab_size, allow)
+    _compile(corpus)
     settings = _Settings(corpus, vocab_size, lengths, sample_size, seed, frozenset(allow), progress)
     done = _run(settings, workers)
     return _combine(settings, done, notes, tokenizer)
+
+
+def _compile(corpus: Corpus) -> None:
+    """Compiles, or loads from disk, the loops for the types of this corpus, before the clock and the threads start."""
+    for dtype in {source.dtype or np.dtype(np.uint32) for source in corpus.sources}:
+        index = as_table_index(np.zeros(1, dtype.newbyteorder("=")), 1, corpus.sources[0], 0, ())
+        for scratch in (WindowCounter(1, 1, 1), PlainCounter(1)):
+            scratch.begin(0, 0)
+            scratch.add(index)
+            scratch.end()
 
 
 def _checked_rows(vocab_size: int | None, tokenizer: TokenizerFile) -> int:

@@ -24,6 +24,8 @@ __all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "r
 
 _MOST_POINTS = 2000
 _LOG_FROM = 6.0  # a wider range than this between layouts is shown on a log axis
+_TICKS = (0, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500)
+_EXCESS_TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 _ACCENT = "#1f5fa8"
 _MARK = "#c0392b"
 _COLORS = {"contiguous": "#c0392b", "strided": "#e08e0b", "hidden": "#7f8c8d", "snake": "#8e44ad", "random": "#a0785a"}
@@ -139,7 +141,8 @@ def load_per_shard(report: SkewReport) -> Figure:
             axes.stairs(relative, np.arange(report.num_shards + 1) - 0.5, color=_color(names, each.layout),
                         linewidth=1.6, baseline=None, label=each.layout)  # fmt: skip
         if widest > _LOG_FROM:
-            axes.set_yscale("symlog", linthresh=1.0)
+            axes.set_yscale("symlog", linthresh=2.0, linscale=1.5)
+            axes.set_yticks([tick for tick in _TICKS if tick <= widest])
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set(title=_TITLES[load], xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
         axes.set_ylim(bottom=0)
@@ -149,7 +152,10 @@ def load_per_shard(report: SkewReport) -> Figure:
 
 
 def step_imbalance(report: SkewReport) -> Figure:
-    """Distribution of busiest / mean over replayed steps, for each layout, as the share of steps at or below."""
+    """Distribution over replayed steps of how far the busiest shard is above the mean, for each layout.
+
+    The axis of the excess is logarithmic, so that even layouts can be told apart; up to 0.1 % counts as even.
+    """
     figure, panels = _figure(11, 4.2, columns=2)
     figure.suptitle(
         f"Imbalance within a step: {report.num_steps:,} steps of {report.num_shards} ranks with "
@@ -157,20 +163,21 @@ def step_imbalance(report: SkewReport) -> Figure:
     )  # fmt: skip
     names = _names(report)
     for axes, load in zip(panels, LOADS, strict=True):
-        widest = 1.0
-        for each in (layout for layout in report.layouts if layout.load == load):
-            if each.steps.size:
-                widest = max(widest, float(each.steps.max()))
-                axes.ecdf(each.steps, color=_color(names, each.layout), linewidth=1.8, label=each.layout)
-        axes.set(title=_TITLES[load], xlabel="busiest shard / mean", ylabel="share of steps at or below")
-        if widest > _LOG_FROM:
-            axes.set_xscale("log")
-            axes.set_xticks([tick for tick in (1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500) if tick <= widest * 1.3])
-            axes.minorticks_off()
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.set(title=_TITLES[load], xlabel="busiest shard above the mean", ylabel="share of steps at or below")
         if not report.num_steps:
             _empty(axes, "no whole window to replay")
+            continue
+        shown = [layout for layout in report.layouts if layout.load == load]
+        for each in shown:
+            axes.ecdf(np.maximum(each.steps - 1, _EXCESS_TICKS[0]), color=_color(names, each.layout), linewidth=1.8,
+                      label=each.layout)  # fmt: skip
+        widest = max(float(each.steps.max()) - 1 for each in shown)
+        axes.set_xscale("log")
+        axes.set_xlim(_EXCESS_TICKS[0] * 0.9, max(widest * 1.3, 0.02))
+        axes.set_xticks([tick for tick in _EXCESS_TICKS if tick <= max(widest * 1.3, 0.02)])
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(lambda value, _: "even" if value <= _EXCESS_TICKS[0] else f"+{value * 100:g} %")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     _legend(figure, panels[0])
     return figure
 
