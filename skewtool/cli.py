@@ -416,11 +416,9 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
         return _json(report.to_json())
     slope = "" if report.rank_frequency_slope is None else f"; rank-frequency slope {report.rank_frequency_slope:.2f}"
     click.echo(f"hottest 1 % of ids: {report.top1_percent_share:.1%} of tokens, hottest 10: {report.top10_share:.1%}{slope}")
-    click.echo(
-        f"{report.num_steps:,} steps of {report.num_shards} ranks with {report.tokens_per_rank:,} tokens each; "
-        "imbalance is busiest shard / mean\n"
-    )
-    table = report.table().rename(columns=lambda name: name.replace("_", " ").replace("busiest rows per token", "rows/token"))
+    steps = f"{report.num_steps:,} steps of {report.num_shards} ranks with {report.tokens_per_rank:,} tokens each"
+    click.echo(f"{steps if report.num_steps else 'no windows, so no steps'}; imbalance is busiest shard / mean\n")
+    table = report.table().dropna(axis="columns", how="all").rename(columns=lambda name: name.replace("_", " ").replace("busiest rows per token", "rows/token"))
     click.echo(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
     click.echo()
     for sentence in WHERE_SKEW_DOES_NOT_MATTER:

@@ -145,7 +145,7 @@ class Profile:
         Errors: ProfileError when the profile has no windows.
         """
         if not self.windows:
-            raise ProfileError("the profile has no windows; profile the corpus with --window 8192")
+            raise ProfileError("the profile has counts alone; profile the corpus with --window 8192, or use --load raw")
         return self.windows[-1].length
 
     def window(self, length: int) -> WindowStatistics:

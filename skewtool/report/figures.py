@@ -23,7 +23,7 @@ from skewtool.skew import SkewReport
 __all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance"]
 
 _MOST_POINTS = 2000
-_LOG_FROM = 6.0  # a wider range than this between layouts is shown on a log axis
+_LOG_FROM = 3.0  # a wider range than this between layouts is shown on a log axis
 _TICKS = (0, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500)
 _EXCESS_TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 _ACCENT = "#1f5fa8"
@@ -133,6 +133,10 @@ def load_per_shard(report: SkewReport) -> Figure:
     figure.suptitle(f"Load per shard, {report.num_shards} shards, on average over the corpus", fontsize=11)
     names = _names(report)
     for axes, load in zip(panels, LOADS, strict=True):
+        axes.set(title=_TITLES[load])
+        if all(layout.load != load for layout in report.layouts):
+            _empty(axes, "the profile has no windows")
+            continue
         widest = 1.0
         for each in (layout for layout in report.layouts if layout.load == load):
             mean = each.loads.mean()
@@ -144,10 +148,10 @@ def load_per_shard(report: SkewReport) -> Figure:
             axes.set_yscale("symlog", linthresh=2.0, linscale=1.5)
             axes.set_yticks([tick for tick in _TICKS if tick <= widest])
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set(title=_TITLES[load], xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
+        axes.set(xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
         axes.set_ylim(bottom=0)
         axes.xaxis.get_major_locator().set_params(integer=True)
-    _legend(figure, panels[0])
+    _legend(figure, panels[-1])
     return figure
 
 

@@ -114,14 +114,17 @@ def measure_skew(
     """Judges maps, by name, and the layouts of `against` (strategies, computed from this profile, or "hidden").
 
     `profile` is what is judged on, best of a corpus that the maps were not built from. Steps are replayed from
-    `windows` (see `skewtool.profiling.corpus_windows`), by default from seeded draws of the profile's sample.
+    `windows` (see `skewtool.profiling.corpus_windows`), by default from seeded draws of the profile's sample. A profile
+    without windows is judged on average and by raw load only.
 
     Errors: MapError when shard counts differ or a map has no row for an id of the profile; ProfileError when the profile
     has no windows of `tokens_per_rank` tokens.
     """
     maps = dict(maps or {})
     num_shards = _common_shards(maps, num_shards)
-    tokens_per_rank = profile.tokens_per_rank if tokens_per_rank is None else tokens_per_rank
+    loads: tuple[Load, ...] = LOADS if profile.windows else ("raw",)
+    if tokens_per_rank is None:
+        tokens_per_rank = profile.tokens_per_rank if profile.windows else 0
     for name, each in maps.items():
         _check_covers(name, each, profile)
     unknown = [name for name in against if name != HIDDEN and name not in STRATEGIES]
@@ -129,23 +132,24 @@ def measure_skew(
         raise MapError(f"unknown layout {unknown[0]!r} to compare with; known are {', '.join([*STRATEGIES, HIDDEN])}")
     for name in against:
         if name != HIDDEN and name not in maps:
-            maps[name] = partition(profile, num_shards, name, tokens_per_rank=tokens_per_rank)
-    steps = (
-        drawn_steps(sample_windows(profile.window(tokens_per_rank).sample), num_shards, seed)
-        if windows is None
-        else consecutive_steps(windows, num_shards, seed)
-    )
+            maps[name] = partition(
+                profile, num_shards, name, load=loads[0], tokens_per_rank=tokens_per_rank
+            )
+    if windows is not None:
+        steps = consecutive_steps(windows, num_shards, seed)
+    elif profile.windows:
+        steps = drawn_steps(sample_windows(profile.window(tokens_per_rank).sample), num_shards, seed)
+    else:
+        steps = iter(())
     replayed = replay(steps, list(maps.values()), num_shards)
     by_step: dict[Load, npt.NDArray[np.int64]] = {"raw": replayed.raw, "unique": replayed.unique}
     layouts = [
         _layout(name, each, load, profile, tokens_per_rank, by_step[load][:, number])
         for number, (name, each) in enumerate(maps.items())
-        for load in LOADS
+        for load in loads
     ]
     if HIDDEN in against:
-        layouts += [
-            _hidden(load, profile, num_shards, tokens_per_rank, by_step[load]) for load in LOADS
-        ]  # fmt: skip
+        layouts += [_hidden(load, profile, num_shards, tokens_per_rank, by_step[load]) for load in loads]
     return SkewReport(
         num_shards=num_shards,
         tokens_per_rank=tokens_per_rank,
