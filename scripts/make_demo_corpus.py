@@ -72,7 +72,9 @@ def main() -> None:
     cut = len(documents) * 8 // 10
     for name, part in (("train", documents[:cut]), ("heldout", documents[cut:])):
         print(f"{out / name}.idx/.bin: {write_megatron(out / name, part):,} tokens")
-    print(f"tokenizer of {tokenizer.get_vocab_size():,} tokens: {out / 'tokenizer.json'}; {time.perf_counter() - start:.0f} s")
+    print(
+        f"tokenizer of {tokenizer.get_vocab_size():,} tokens: {out / 'tokenizer.json'}; {time.perf_counter() - start:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class _Group(click.Group):
             click.echo(f"skewtool: error: not enough memory: {error}", err=True)
         except OSError as error:
             click.echo(f"skewtool: error: {error.filename or ''}: {error.strerror or error}", err=True)
-        ctx.exit(1)
+        return ctx.exit(1)
 
 
 def _note(text: str) -> None:
@@ -55,33 +55,23 @@ def _json(value: object) -> None:
     click.echo(json.dumps(value, allow_nan=False))
 
 
-class _Numbers(click.ParamType):
+def _numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
     """Whole numbers separated by commas."""
-
-    name = "N[,N]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of whole numbers such as 8192 or 4096,8192", param, ctx)
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of whole numbers such as 8192 or 4096,8192") from None
 
 
-class _Part(click.ParamType):
+def _part(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, float] | None:
     """Two fractions or percentages: 0:80%."""
-
-    name = "START:STOP"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
-        if isinstance(value, tuple):
-            return value
-        try:
-            start, stop = (_fraction(part) for part in str(value).split(":"))
-        except ValueError:
-            self.fail(f"{value!r} is no part such as 0:80% or 0.8:1", param, ctx)
-        return start, stop
+    if value is None:
+        return None
+    try:
+        start, stop = (_fraction(part) for part in value.split(":"))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no part such as 0:80% or 0.8:1") from None
+    return start, stop
 
 
 def _fraction(text: str) -> float:
@@ -92,7 +82,7 @@ def _corpus_options(function: F) -> F:
     from skewtool.corpus.opening import FORMATS
 
     for option in (
-        click.option("--part", type=_Part(), help="Only this part of the tokens, as 0:80%."),
+        click.option("--part", callback=_part, metavar="START:STOP", help="Only this part of the tokens, as 0:80%."),
         click.option("--column", default="text", show_default=True, help="Field with the text in JSON lines."),
         click.option("--tokenizer", type=PATH, help="tokenizer.json, to turn text into ids and to know the vocabulary."),
         click.option("--dtype", help="Type of header-less ids: uint16, uint32, int32, …"),
@@ -156,7 +146,7 @@ def main() -> None:
 @click.option("-o", "--output", required=True, type=PATH, help="Profile file to write.")
 @_corpus_options
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Rows of the model's table.")
-@click.option("--window", "windows", type=_Numbers(), default="8192", show_default=True,
+@click.option("--window", "windows", callback=_numbers, metavar="N[,N]", default="8192", show_default=True,
               help="Window lengths in tokens; 0 for counts alone.")  # fmt: skip
 @click.option("--sample-windows", type=click.IntRange(min=0), default=1024, show_default=True,
               help="Whole windows kept per length, for step-by-step figures.")  # fmt: skip
@@ -418,7 +408,8 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
     click.echo(f"hottest 1 % of ids: {report.top1_percent_share:.1%} of tokens, hottest 10: {report.top10_share:.1%}{slope}")
     steps = f"{report.num_steps:,} steps of {report.num_shards} ranks with {report.tokens_per_rank:,} tokens each"
     click.echo(f"{steps if report.num_steps else 'no windows, so no steps'}; imbalance is busiest shard / mean\n")
-    table = report.table().dropna(axis="columns", how="all").rename(columns=lambda name: name.replace("_", " ").replace("busiest rows per token", "rows/token"))
+    table = report.table().dropna(axis="columns", how="all")
+    table.columns = [name.replace("_", " ").replace("busiest rows per token", "rows/token") for name in table.columns]
     click.echo(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
     click.echo()
     for sentence in WHERE_SKEW_DOES_NOT_MATTER:

@@ -5,6 +5,7 @@ the tokens. Magic 20240520, version 1: uint16. Magic 20240801, version 7: uint32
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from skewtool.errors import CorpusError
 __all__ = ["open_llmc"]
 
 _HEADER_BYTES = 1024
-_KINDS = {20240520: (1, np.dtype("<u2")), 20240801: (7, np.dtype("<u4"))}
+_KINDS: dict[int, tuple[int, np.dtype[Any]]] = {20240520: (1, np.dtype("<u2")), 20240801: (7, np.dtype("<u4"))}
 
 
 def open_llmc(path: Path, name: str, options: ReadOptions) -> ArraySource:
@@ -38,9 +39,7 @@ def open_llmc(path: Path, name: str, options: ReadOptions) -> ArraySource:
         )
     if options.dtype is not None and options.dtype != dtype:
         raise CorpusError(f"{path} holds {dtype.name} by its llm.c magic, but --dtype says {options.dtype}")
-    notes = ()
+    notes: tuple[str, ...] = ()
     if halves_of_wider_ids(np.fromfile(path, dtype, count=1 << 16, offset=_HEADER_BYTES)):
         notes = (f"{name}: every second id is below 4: was a uint32 array written under the uint16 magic?",)
-    return ArraySource(
-        path, name, "llmc", dtype, num_tokens, None, num_tokens * dtype.itemsize, notes, offset=_HEADER_BYTES
-    )
+    return ArraySource(path, name, "llmc", dtype, num_tokens, None, num_tokens * dtype.itemsize, notes, offset=_HEADER_BYTES)

@@ -35,7 +35,7 @@ def open_raw(path: Path, name: str, options: ReadOptions) -> ArraySource:
             f"{path} has {num_bytes} bytes, no multiple of the {dtype.itemsize} bytes of {dtype}: {trailing} trailing "
             f"bytes at offset {num_bytes - trailing}; is the file cut off or the dtype another?"
         )
-    notes = ()
+    notes: tuple[str, ...] = ()
     if path.suffix == ".npy":
         notes = (f"{name} is called .npy but has no NumPy header: read as raw {dtype}",)
     head = np.fromfile(path, dtype, count=1 << 16)

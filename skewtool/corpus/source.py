@@ -90,7 +90,7 @@ class ArraySource(Source):
                 yield stored if stored.dtype.isnative else stored.astype(stored.dtype.newbyteorder("="))
 
     def _fill(self, file: Any, stored: Ids, first: int) -> None:
-        view = memoryview(stored.view(np.uint8))
+        view = memoryview(stored.view(np.uint8).data)
         while view:
             try:
                 count = file.readinto(view)

@@ -52,7 +52,8 @@ def as_table_index(ids: Ids, vocab_size: int, source: Source, position: int, all
         return index
     if BAD_IDS not in allow:
         raise CorpusError(_bad_ids(ids, index, vocab_size, source, position))
-    return np.minimum(index, index.dtype.type(vocab_size))
+    smallest: Ids = np.minimum(index, index.dtype.type(vocab_size))
+    return smallest
 
 
 def _unsigned(ids: Ids) -> Ids:

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from skewtool.corpus import Corpus, Source, TokenizerFile
+from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
 from skewtool.corpus.source import Progress
 from skewtool.errors import ProfileError
 from skewtool.profiling.checks import ALLOWABLE, BAD_IDS, as_table_index, check_dtype_holds_vocabulary
@@ -76,7 +77,7 @@ class _Worker:
         self.digests[span.source] = (self.digests.get(span.source, 0) + digests[0]) % 2**64
         self.tokens[span.source] = self.tokens.get(span.source, 0) + position - span.start
 
-    def _checked(self, ids: np.ndarray, source: Source, position: int) -> np.ndarray:  # type: ignore[type-arg]
+    def _checked(self, ids: Ids, source: Source, position: int) -> Ids:
         vocab_size = self.settings.vocab_size
         if vocab_size is not None:
             return as_table_index(ids, vocab_size, source, position, self.settings.allow)
@@ -103,9 +104,9 @@ def profile(
     """Counts a corpus in one pass.
 
     `vocab_size`: rows of the model's table; ids at or above it are an error. By default the number of ids of the
-    `tokenizer`, else the highest id met plus one. `windows`: window lengths in tokens; none for counts alone. `sample_size`: whole windows kept
-    for each length. `allow`: checks to go on after (see `skewtool.profiling.checks`). `progress` is called with the
-    number of bytes read since its last call, from any worker's thread.
+    `tokenizer`, else the highest id met plus one. `windows`: window lengths in tokens; none for counts alone.
+    `sample_size`: whole windows kept for each length. `allow`: checks to go on after (see `skewtool.profiling.checks`).
+    `progress` is called with the number of bytes read since its last call, from any worker's thread.
 
     Errors: CorpusError when the corpus cannot be read or holds ids that the vocabulary does not; ProfileError for
     parameters out of range.
@@ -195,9 +196,7 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
     return done
 
 
-def _combine(
-    settings: _Settings, workers: Sequence[_Worker], notes: list[str], tokenizer: TokenizerFile | None
-) -> Profile:
+def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], tokenizer: TokenizerFile | None) -> Profile:
     vocab_size, dropped = settings.vocab_size, {}
     if vocab_size is None:
         vocab_size = max(int(np.flatnonzero(worker.counters[0].counts)[-1]) + 1
@@ -219,7 +218,7 @@ def _combine(
                 num_windows=sum(worker.windows[i].num_windows for worker in workers),
                 presence=_sum([worker.windows[i].presence for worker in workers], vocab_size),
                 sample=WindowSample.of(
-                    _without(vocab_size if dropped else None, (w for worker in workers for w in worker.windows[i].kept())),
+                    _without(vocab_size if dropped else None, [w for worker in workers for w in worker.windows[i].kept()]),
                     settings.sample_size,
                 ),
             )
@@ -242,7 +241,7 @@ def _without(dropped_id: int | None, windows: Iterable[Window]) -> Iterator[Wind
         yield (key, ids, counts) if dropped_id is None else (key, ids[ids != dropped_id], counts[ids != dropped_id])
 
 
-def _sum(tables: Sequence[np.ndarray], vocab_size: int) -> np.ndarray:  # type: ignore[type-arg]
+def _sum(tables: Sequence[npt.NDArray[np.int64]], vocab_size: int) -> npt.NDArray[np.int64]:
     total = np.zeros(vocab_size, np.int64)
     for table in tables:
         rows = min(vocab_size, table.size)

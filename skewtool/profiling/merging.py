@@ -1,8 +1,7 @@
 """`merge`: profiles of one tokenizer add up, exactly; any order and grouping gives the same bytes."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import reduce
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,7 +34,7 @@ def merge(profiles: Sequence[Profile]) -> Profile:
         sources=tuple(sorted(source for profile in profiles for source in profile.sources)),
         sample_size=first.sample_size,
         seed=first.seed,
-        dropped=_add(profile.dropped.items() for profile in profiles),
+        dropped=_add(profile.dropped for profile in profiles),
         notes=tuple(sorted({note for profile in profiles for note in profile.notes})),
         tokenizer=tokenizers.pop() if tokenizers else None,
     )
@@ -61,5 +60,8 @@ def _merge_windows(windows: Sequence[WindowStatistics], sample_size: int) -> Win
     )
 
 
-def _add(dropped: Iterable[Iterable[tuple[str, int]]]) -> dict[str, int]:
-    return dict(sorted(reduce(lambda total, one: total + Counter(dict(one)), dropped, Counter()).items()))
+def _add(dropped: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for reasons in dropped:
+        total.update(reasons)
+    return dict(sorted(total.items()))

@@ -29,9 +29,7 @@ def _distinct(ids: Any, in_window: Any, found: Any, counts: Any) -> Any:
     return distinct
 
 
-def corpus_windows(
-    corpus: Corpus, length: int, vocab_size: int, allow: Collection[str] = ()
-) -> Iterator[WindowContent]:
+def corpus_windows(corpus: Corpus, length: int, vocab_size: int, allow: Collection[str] = ()) -> Iterator[WindowContent]:
     """Yields (ids int32 [n], counts int32 [n]) of each whole window of `length` tokens, source by source.
 
     Windows start at multiples of `length` within a source; a shorter tail is left out. Errors: CorpusError as `profile`.

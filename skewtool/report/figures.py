@@ -14,6 +14,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from skewtool.profiling import Profile
 from skewtool.report.labels import plot_label
@@ -150,7 +151,7 @@ def load_per_shard(report: SkewReport) -> Figure:
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set(xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
         axes.set_ylim(bottom=0)
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(figure, panels[-1])
     return figure
 

@@ -28,8 +28,7 @@ def _sift_down(heap: Any, size: Any, load: Any) -> None:
             break
         right = child + 1
         if right < size and (
-            load[heap[right]] < load[heap[child]]
-            or (load[heap[right]] == load[heap[child]] and heap[right] < heap[child])
+            load[heap[right]] < load[heap[child]] or (load[heap[right]] == load[heap[child]] and heap[right] < heap[child])
         ):
             child = right
         other = heap[child]

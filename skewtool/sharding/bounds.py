@@ -70,9 +70,7 @@ def assess(loads: npt.NDArray[np.int64], shard_of: npt.NDArray[np.int32], num_sh
     return Balance(max(per_shard), sum(per_shard), num_shards, lower_bound(loads, num_shards))
 
 
-def _parts(
-    loads: npt.NDArray[np.int64], shard_of: npt.NDArray[np.int32], num_shards: int
-) -> list[npt.NDArray[np.int64]]:
+def _parts(loads: npt.NDArray[np.int64], shard_of: npt.NDArray[np.int32], num_shards: int) -> list[npt.NDArray[np.int64]]:
     order = np.argsort(shard_of, kind="stable")
     ends = np.cumsum(np.bincount(shard_of, minlength=num_shards))[:-1]
     return np.split(loads[order], ends)

@@ -47,9 +47,7 @@ class ShardMap:
     def __post_init__(self) -> None:
         token_at = np.asarray(self.token_at)
         if token_at.ndim != 2 or token_at.dtype.kind not in "iu":
-            raise MapError(
-                f"token_at must be a matrix of integers [shards, slots], got {token_at.dtype} {token_at.shape}"
-            )
+            raise MapError(f"token_at must be a matrix of integers [shards, slots], got {token_at.dtype} {token_at.shape}")
         _check_sizes(token_at, self.home_slots, self.vocab_size, self.real_vocab)
         _check_ids(token_at, self.vocab_size)
         object.__setattr__(self, "token_at", _read_only(token_at.astype(np.int32)))

@@ -132,9 +132,7 @@ def measure_skew(
         raise MapError(f"unknown layout {unknown[0]!r} to compare with; known are {', '.join([*STRATEGIES, HIDDEN])}")
     for name in against:
         if name != HIDDEN and name not in maps:
-            maps[name] = partition(
-                profile, num_shards, name, load=loads[0], tokens_per_rank=tokens_per_rank
-            )
+            maps[name] = partition(profile, num_shards, name, load=loads[0], tokens_per_rank=tokens_per_rank)
     if windows is not None:
         steps = consecutive_steps(windows, num_shards, seed)
     elif profile.windows:
