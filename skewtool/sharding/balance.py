@@ -5,6 +5,9 @@ id), each to the shard with the least load (ties: lower shard) that still has a 
 shard swaps a row with another shard, or hands one over where row counts allow, as long as the larger of the two loads
 falls; each time the exchange that brings the two closest together. Everything is integer arithmetic in a fixed order,
 so the result is the same on every machine.
+
+Where sampled windows are known the first phase also keeps ids apart that burst together (see `bursts`); the exchanges
+then touch few of them.
 """
 
 from typing import Any
@@ -13,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
+from skewtool.sharding.bursts import Bursts, deal_apart
 
 __all__ = ["balanced_homes"]
 
@@ -138,7 +142,7 @@ def _exchange(loads: Any, members: Any, rows: Any, load: Any, target: Any) -> No
             return
 
 
-def balanced_homes(loads: npt.NDArray[np.int64], num_shards: int) -> npt.NDArray[np.int32]:
+def balanced_homes(loads: npt.NDArray[np.int64], num_shards: int, bursts: Bursts | None = None) -> npt.NDArray[np.int32]:
     """The shard of each id: int32 [V], for loads int64 [V] whose sum fits 62 bits.
 
     Takes O(V log V) plus O(V / P) per exchange; P x V/P ids are held twice.
@@ -146,7 +150,13 @@ def balanced_homes(loads: npt.NDArray[np.int64], num_shards: int) -> npt.NDArray
     order = np.argsort(-loads, kind="stable")
     members = np.full((num_shards, -(-loads.size // num_shards)), -1, np.int64)
     rows, load = np.zeros(num_shards, np.int64), np.zeros(num_shards, np.int64)
-    _deal(loads, order, num_shards, members, rows, load)
+    if bursts is None:
+        _deal(loads, order, num_shards, members, rows, load)
+    else:
+        deal_apart(
+            loads, order, num_shards, bursts.bounds, bursts.window, bursts.num_sampled, bursts.num_windows,
+            members, rows, load,
+        )  # fmt: skip
     _exchange(loads, members, rows, load, -(-int(loads.sum()) // num_shards))
     shard_of = np.empty(loads.size, np.int32)
     full = np.arange(members.shape[1])[None, :] < rows[:, None]

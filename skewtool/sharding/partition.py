@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
+from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.loads import Load, checked_loads, loads_of
 from skewtool.sharding.shard_map import ShardMap
 from skewtool.sharding.strategies import KEEPS_ID_ORDER, STRATEGIES
@@ -25,7 +26,8 @@ def partition(
 ) -> ShardMap:
     """Maps ids to shards: equal rows (within one) and, with "balanced", load as even as can be.
 
-    From a Profile the load of an id is chosen by `load` and `tokens_per_rank` (default: the profile's longest window).
+    From a Profile the load of an id is chosen by `load` and `tokens_per_rank` (default: the profile's longest window);
+    for unique load "balanced" also keeps ids apart that burst together in the profile's sampled windows.
     A vector of V whole numbers, one per id, is taken as the loads themselves. Ids from `real_vocab` on are padding: they
     have rows, spread evenly, but must have no load (default: what the profile's tokenizer says, else none). `pad_to`
     rounds the home slots per shard up to a multiple. `seed` is for "random".
@@ -33,8 +35,11 @@ def partition(
     Errors: MapError for loads that are no whole numbers of at least 0, for padding ids with load, and for parameters out
     of range; ProfileError when the profile lacks windows of `tokens_per_rank` tokens.
     """
+    bursts = None
     if isinstance(counts_or_profile, Profile):
         loads = loads_of(counts_or_profile, load, tokens_per_rank)
+        if load == "unique" and num_shards > 0:
+            bursts = Bursts.of(counts_or_profile, tokens_per_rank or counts_or_profile.tokens_per_rank, num_shards)
         real_vocab = real_vocab_of(counts_or_profile) if real_vocab is None else real_vocab
     else:
         loads = checked_loads(counts_or_profile)
@@ -54,7 +59,8 @@ def partition(
     if strategy in KEEPS_ID_ORDER:
         shard_of = STRATEGIES[strategy](loads, num_shards, seed)
     else:
-        shard_of = _spread_padding(STRATEGIES[strategy](loads[:real_vocab], num_shards, seed), loads.size, num_shards)
+        real = STRATEGIES[strategy](loads[:real_vocab], num_shards, seed, bursts)
+        shard_of = _spread_padding(real, loads.size, num_shards)
     return ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab, pad_to=pad_to)
 
 

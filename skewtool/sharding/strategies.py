@@ -1,10 +1,10 @@
-"""Strategies: plain functions (loads int64 [V], num_shards, seed) -> the shard of each id, int32 [V].
+"""Strategies: plain functions (loads int64 [V], num_shards, seed, bursts) -> the shard of each id, int32 [V].
 
 contiguous  equal ranges of ids, ceil(V / P) each, the last shorter or empty: what frameworks do
 strided     id % P
 snake       by falling load to and fro: shards 0 … P-1, then P-1 … 0
 random      a seeded shuffle, equal rows
-balanced    equal rows and load as even as can be
+balanced    equal rows and load as even as can be, on average and, where `bursts` are known, within steps
 
 Ties are broken by lower id, then lower shard. All but contiguous give every shard floor(V / P) or ceil(V / P) rows.
 """
@@ -17,33 +17,34 @@ import numpy.typing as npt
 
 from skewtool.sharding.balance import balanced_homes
 from skewtool.sharding.bounds import exact_sum
+from skewtool.sharding.bursts import Bursts
 
 __all__ = ["STRATEGIES", "Strategy"]
 
 Loads = npt.NDArray[np.int64]
 Homes = npt.NDArray[np.int32]
-Strategy = Callable[[Loads, int, int], Homes]
+Strategy = Callable[..., Homes]
 
 _BITS = 62
 
 
-def _contiguous(loads: Loads, num_shards: int, seed: int) -> Homes:
+def _contiguous(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
     rows = -(-loads.size // num_shards)
     return (np.arange(loads.size) // rows).astype(np.int32)
 
 
-def _strided(loads: Loads, num_shards: int, seed: int) -> Homes:
+def _strided(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
     return (np.arange(loads.size) % num_shards).astype(np.int32)
 
 
-def _snake(loads: Loads, num_shards: int, seed: int) -> Homes:
+def _snake(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
     turn, place = np.divmod(np.arange(loads.size), num_shards)
     homes = np.empty(loads.size, np.int32)
     homes[np.argsort(-loads, kind="stable")] = np.where(turn % 2, num_shards - 1 - place, place)
     return homes
 
 
-def _random(loads: Loads, num_shards: int, seed: int) -> Homes:
+def _random(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
     # Ordered by a hash of (seed, id), not by a library's generator, so that every version gives the same map.
     key = seed.to_bytes(16, "little", signed=True)
     stream = hashlib.shake_256(key).digest(8 * loads.size)
@@ -52,9 +53,9 @@ def _random(loads: Loads, num_shards: int, seed: int) -> Homes:
     return homes
 
 
-def _balanced(loads: Loads, num_shards: int, seed: int) -> Homes:
+def _balanced(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
     shift = max(0, exact_sum(loads).bit_length() - _BITS)  # sums must fit 64 bits
-    return balanced_homes(loads >> shift, num_shards)
+    return balanced_homes(loads >> shift, num_shards, bursts)
 
 
 STRATEGIES: dict[str, Strategy] = {
