@@ -42,6 +42,8 @@ class _Group(click.Group):
             click.echo(f"skewtool: error: {error}", err=True)
         except MemoryError as error:
             click.echo(f"skewtool: error: not enough memory: {error}", err=True)
+        except BrokenPipeError:
+            raise
         except OSError as error:
             click.echo(f"skewtool: error: {error.filename or ''}: {error.strerror or error}", err=True)
         return ctx.exit(1)
@@ -294,11 +296,13 @@ def partition(
     from skewtool.sharding import assess, loads_of
 
     loaded = skewtool.Profile.load(profile)
-    skewtool.partition([1, 1], 1, strategy)  # compiles what the timed call runs
+    settings: dict[str, Any] = {
+        "strategy": strategy, "load": load, "tokens_per_rank": tokens_per_rank, "real_vocab": real_vocab,
+        "pad_to": pad_to, "seed": seed,
+    }  # fmt: skip
+    skewtool.partition(loaded, 1, **settings)  # compiles what the timed call runs
     start = time.perf_counter()
-    made = skewtool.partition(
-        loaded, shards, strategy, load=load, tokens_per_rank=tokens_per_rank, real_vocab=real_vocab, pad_to=pad_to, seed=seed
-    )
+    made = skewtool.partition(loaded, shards, **settings)
     seconds = time.perf_counter() - start
     made.save(output)
     balance = assess(loads_of(loaded, load, tokens_per_rank), made.shard_of, shards)

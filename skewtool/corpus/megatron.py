@@ -41,6 +41,8 @@ def open_megatron(path: Path, name: str, options: ReadOptions) -> ArraySource:
     """
     index = _read_index(path)
     data = path.with_suffix(".bin")
+    if data == path:
+        raise CorpusError(f"{path} is a Megatron index by its content; call it .idx and put its data beside it as .bin")
     if not data.is_file():
         raise CorpusError(f"{path} is a Megatron index, but its data {data} is not there")
     if options.dtype is not None and options.dtype != index.dtype:

@@ -1,6 +1,8 @@
 """NumPy's .npy files: integers of one or more dimensions, flattened row by row. Object arrays are never unpickled."""
 
 import math
+import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,13 +35,16 @@ class FortranSource(Source):
     ) -> Iterator[Ids]:
         if start or stop is not None:
             raise CorpusError(f"{self.path} is stored column by column and can only be read whole")
-        array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        try:
+            array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError) as error:
+            raise CorpusError(f"{self.path} changed after it was opened: {error}") from None
         rows_at_once = max(1, block_tokens // math.prod(self.shape[1:]))
         for first in range(0, self.shape[0], rows_at_once):
             block = np.ascontiguousarray(array[first : first + rows_at_once], self.dtype.newbyteorder("=")).reshape(-1)
             if progress is not None:
                 progress(block.nbytes)
-            yield block
+            yield from (block[i : i + block_tokens] for i in range(0, block.size, block_tokens))
 
 
 def open_npy(path: Path, name: str, options: ReadOptions) -> Source:
@@ -64,7 +69,8 @@ def open_npy(path: Path, name: str, options: ReadOptions) -> Source:
 
 def _read_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     readers = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
-    with path.open("rb") as file:
+    with path.open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy warns of headers that Python 2 wrote, and reads them
         try:
             version = npy_format.read_magic(file)
             # Version 3 differs from 2 only in the encoding of field names, and token arrays have none.
@@ -74,7 +80,7 @@ def _read_header(path: Path) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]
             shape, fortran_order, dtype = reader(file)
         except CorpusError:
             raise
-        except (ValueError, OverflowError) as error:
-            reason = str(error).splitlines()[0]
+        except (ValueError, OverflowError, SyntaxError, TypeError, tokenize.TokenError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise CorpusError(f"{path} has a damaged .npy header: {reason}") from None
         return shape, fortran_order, dtype, file.tell()

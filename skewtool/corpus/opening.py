@@ -71,7 +71,7 @@ def _integer_dtype(dtype: npt.DTypeLike | None) -> "np.dtype[np.generic] | None"
         return None
     try:
         return np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):
         raise CorpusError(f"--dtype {dtype!r} is no type known to NumPy; token ids are uint16, uint32, int32, …") from None
 
 
@@ -85,16 +85,21 @@ def _open_root(root: Path, format: str | None, options: ReadOptions) -> Corpus:
     kind = _kind_of(root, format)
     if kind == "empty":
         raise CorpusError(f"{root} is empty: it has 0 bytes and no tokens")
-    source = _open_file(root, root.name, kind, options)
+    source = _open_file(root, _printable(root.name), kind, options)
     if source.num_tokens == 0:
         raise CorpusError(f"{root} holds no tokens ({source.format} with a token count of 0)")
     return Corpus((source,))
 
 
+def _printable(name: str) -> str:
+    """The name with bytes that are no UTF-8 as \\xNN."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def _kind_of(path: Path, format: str | None) -> str:
     """The format to open `path` with: as detected, or as given where the content does not forbid it."""
     found = detect_format(head_of(path))
-    if found == "unknown" and _is_megatron_data(path):
+    if _is_megatron_data(path):
         found = "megatron"
     marked = found not in ("unknown", "text", "jsonl", "empty")
     if format is None or found == "empty":
@@ -108,13 +113,18 @@ def _kind_of(path: Path, format: str | None) -> str:
 
 def _is_megatron_data(path: Path) -> bool:
     index = path.with_suffix(".idx")
-    return path.suffix == ".bin" and index.is_file() and detect_format(head_of(index)) == "megatron"
+    return (
+        path.suffix == ".bin"
+        and index.is_file()
+        and detect_format(head_of(index)) == "megatron"
+        and detect_format(head_of(path)) != "megatron"
+    )
 
 
 def _open_file(path: Path, name: str, kind: str, options: ReadOptions) -> Source:
     if kind in UNREADABLE:
         raise CorpusError(f"{path} is {kind}, not a token corpus this version reads: {UNREADABLE[kind]}")
-    if kind == "megatron" and path.suffix == ".bin":
+    if kind == "megatron" and _is_megatron_data(path):
         path, name = path.with_suffix(".idx"), Path(name).with_suffix(".idx").as_posix()
     return _OPENERS["raw" if kind == "unknown" else kind](path, name, options)
 
@@ -136,7 +146,7 @@ def _search(root: Path, format: str | None) -> Found:
     """All files below `root` by format; hidden files and the .bin of a Megatron pair are left out."""
     found: Found = {}
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        name = path.relative_to(root).as_posix()
+        name = _printable(path.relative_to(root).as_posix())
         if any(part.startswith(".") for part in Path(name).parts) or _is_megatron_data(path):
             continue
         kind = detect_format(head_of(path))

@@ -21,7 +21,7 @@ from skewtool.errors import CorpusError
 __all__ = ["open_jsonl", "open_text"]
 
 _PIECE_CHARACTERS = 1 << 20
-_SAFE_CUT = re.compile(r"(?<=\w)\n(?=\w)")
+_SAFE_CUT = re.compile(r"(?<=[^\W_])\n(?=[^\W_])")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TextSource(Source):
     def _text_of(self, line: bytes, number: int) -> str:
         try:
             document = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise CorpusError(f"{self.path}, line {number}: not a JSON object ({error})") from None
         text = document.get(self.column) if isinstance(document, dict) else None
         if not isinstance(text, str):
@@ -65,22 +65,29 @@ class TextSource(Source):
             raise CorpusError(
                 f"{self.path}, line {number}: no text in field '{self.column}' (found: {fields}); pass --column"
             )
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise CorpusError(f"{self.path}, line {number}: half a surrogate pair, which is no text ({error})") from None
         return text
 
     def _pieces(self) -> Iterator[str]:
-        rest = ""
+        held = [""]  # joined only when a cut is found, so that text without one is not copied again and again
         try:
             with self.path.open(encoding="utf-8-sig", newline="") as file:
                 while more := file.read(_PIECE_CHARACTERS):
-                    rest += more
-                    cuts = [match.start() for match in _SAFE_CUT.finditer(rest)]
+                    tail = held[-1][-2:]  # a cut may lie between two reads
+                    cuts = [match.start() - len(tail) for match in _SAFE_CUT.finditer(tail + more)]
+                    held.append(more)
                     if cuts:
-                        yield rest[: cuts[-1]]
-                        rest = rest[cuts[-1] :]
+                        text = "".join(held)
+                        cut = len(text) - len(more) + cuts[-1]
+                        yield text[:cut]
+                        held = [text[cut:]]
         except UnicodeDecodeError as error:
             raise CorpusError(f"{self.path} is not UTF-8 text: {error}") from None
-        if rest:
-            yield rest
+        if any(held):
+            yield "".join(held)
 
 
 def _batched(texts: Iterator[str]) -> Iterator[list[str]]:

@@ -1,6 +1,7 @@
 """`TokenizerFile`: a tokenizer.json, for its three vocabulary sizes, for encoding text and for showing tokens."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +36,18 @@ class TokenizerFile:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.path = path
+        self._stored_id = self._renumbering(path)
+
+    def _renumbering(self, path: Path) -> npt.NDArray[np.uint32] | None:
+        """The id in the file for each id of the library, which numbers added tokens on from the last one.
+
+        None where they agree. A model trained with sparse ids, as [PAD] at the end of its table, knows those of the file.
+        """
+        library = self._tokenizer.get_vocab(with_added_tokens=True)
+        stored = np.arange(max(library.values(), default=-1) + 1, dtype=np.uint32)
+        for token in json.loads(path.read_text(encoding="utf-8")).get("added_tokens") or ():
+            stored[library[token["content"]]] = token["id"]
+        return None if (stored == np.arange(stored.size)).all() else stored
 
     @property
     def base_size(self) -> int:
@@ -42,7 +55,10 @@ class TokenizerFile:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return dict(self._tokenizer.get_vocab(with_added_tokens=True))
+        library = self._tokenizer.get_vocab(with_added_tokens=True)
+        if self._stored_id is None:
+            return dict(library)
+        return {token: int(self._stored_id[token_id]) for token, token_id in library.items()}
 
     @property
     def size_with_added(self) -> int:
@@ -64,10 +80,16 @@ class TokenizerFile:
         """The ids of all texts, one after the other: uint32."""
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
         parts = [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+        ids = np.concatenate(parts) if parts else np.empty(0, np.uint32)
+        return ids if self._stored_id is None else self._stored_id[ids]
 
     def token_text(self, token_id: int) -> str:
         """The text of one token as a reader would see it; ``<id 13>`` where no token has this id."""
+        if self._stored_id is not None:
+            places = np.flatnonzero(self._stored_id == token_id)
+            if not places.size:
+                return f"<id {token_id}>"
+            token_id = int(places[0])
         token = self._tokenizer.id_to_token(token_id)
         if token is None:
             return f"<id {token_id}>"

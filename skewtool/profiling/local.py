@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
 from skewtool.corpus.source import Progress
-from skewtool.errors import ProfileError
+from skewtool.errors import CorpusError, ProfileError
 from skewtool.profiling.checks import ALLOWABLE, BAD_IDS, as_table_index, check_dtype_holds_vocabulary
 from skewtool.profiling.plain_counter import PlainCounter
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
@@ -115,6 +115,8 @@ def profile(
     if unknown:
         raise ProfileError(f"unknown check {sorted(unknown)[0]!r} to allow; known are {', '.join(ALLOWABLE)}")
     lengths = tuple(sorted(set(windows)))
+    if not -(2**63) <= seed < 2**63:
+        raise ProfileError(f"the seed must fit 64 bits, got {seed}")
     if (lengths and lengths[0] < 1) or sample_size < 0 or workers < 1 or not (vocab_size is None or vocab_size > 0):
         raise ProfileError(
             "window lengths, workers and vocabulary size must be at least 1, sample size at least 0; "
@@ -197,6 +199,8 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
 
 
 def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], tokenizer: TokenizerFile | None) -> Profile:
+    if not any(any(worker.tokens.values()) for worker in workers):
+        raise CorpusError(f"{settings.corpus.sources[0].path} and the other sources hold no tokens")
     vocab_size, dropped = settings.vocab_size, {}
     if vocab_size is None:
         vocab_size = max(int(np.flatnonzero(worker.counters[0].counts)[-1]) + 1

@@ -32,6 +32,12 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
+def sample_order(window: Window) -> tuple[int, bytes, bytes]:
+    """By key; equal keys, as of files with the same name, by content: the order in which windows came never matters."""
+    key, ids, counts = window
+    return key, ids.tobytes(), counts.tobytes()
+
+
 @dataclass(frozen=True, eq=False)
 class WindowSample:
     """Whole windows, by ascending key: window k holds the ids[indptr[k]:indptr[k+1]], each `counts` times, in the order
@@ -42,17 +48,21 @@ class WindowSample:
     ids: npt.NDArray[np.int32]
     counts: npt.NDArray[np.int32]
 
+    def __post_init__(self) -> None:
+        for array in (self.keys, self.indptr, self.ids, self.counts):
+            _read_only(array)
+
     @classmethod
     def of(cls, windows: Iterable[Window], size: int | None = None) -> "WindowSample":
-        """The `size` windows with the smallest keys; equal keys are ordered by content, so order never matters."""
-        ordered = sorted(windows, key=lambda w: (w[0], w[1].tobytes(), w[2].tobytes()))[:size]
+        """The first `size` windows in `sample_order`."""
+        ordered = sorted(windows, key=sample_order)[:size]
         lengths = [window[1].size for window in ordered]
         nothing = [np.empty(0, np.int32)]
         return cls(
-            keys=_read_only(np.array([window[0] for window in ordered], np.uint64)),
-            indptr=_read_only(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)),
-            ids=_read_only(np.concatenate([window[1] for window in ordered] or nothing)),
-            counts=_read_only(np.concatenate([window[2] for window in ordered] or nothing)),
+            keys=np.array([window[0] for window in ordered], np.uint64),
+            indptr=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
+            ids=np.concatenate([window[1] for window in ordered] or nothing),
+            counts=np.concatenate([window[2] for window in ordered] or nothing),
         )
 
     def __len__(self) -> int:

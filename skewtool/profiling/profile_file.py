@@ -1,8 +1,8 @@
 """The file of a Profile: tensors `counts`, `presence.<w>`, `sample.<w>.{keys,indptr,ids,counts}`, the rest as header."""
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ __all__ = ["KIND", "VERSION", "load_profile", "save_profile"]
 KIND = "profile"
 VERSION = "1.0"
 
+Row = TypeVar("Row", SourceRow, TokenizerSizes)
 Tensors = dict[str, npt.NDArray[Any]]
 
 
@@ -48,15 +49,20 @@ def load_profile(path: Path) -> Profile:
         return Profile(
             counts=tensors["counts"].astype(np.int64, copy=False),
             windows=tuple(_window(length, number, tensors) for length, number in header["windows"]),
-            sources=tuple(SourceRow(**row) for row in header["sources"]),
+            sources=tuple(_known(SourceRow, row) for row in header["sources"]),
             sample_size=header["sample_size"],
             seed=header["seed"],
             dropped=header["dropped"],
             notes=tuple(header["notes"]),
-            tokenizer=None if header["tokenizer"] is None else TokenizerSizes(**header["tokenizer"]),
+            tokenizer=None if header["tokenizer"] is None else _known(TokenizerSizes, header["tokenizer"]),
         )
     except (KeyError, TypeError, ProfileError) as error:
         raise FileFormatError(f"{path} is not a complete profile: {error}") from None
+
+
+def _known(kind: type[Row], values: dict[str, Any]) -> Row:
+    """Without the fields that a newer minor version may have added."""
+    return kind(**{field.name: values[field.name] for field in fields(kind)})
 
 
 def _window(length: int, num_windows: int, tensors: Tensors) -> WindowStatistics:

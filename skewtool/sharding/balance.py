@@ -46,7 +46,7 @@ def _sift_down(heap: Any, size: Any, load: Any) -> None:
 @compiled
 def _deal(loads: Any, order: Any, num_shards: Any, members: Any, rows: Any, load: Any) -> None:
     """Greedy under row limits. Fills `members` [P, R] by falling load, `rows` [P] and `load` [P]."""
-    fewest, one_more = loads.size // num_shards, loads.size % num_shards  # `one_more` shards take a row beyond `fewest`
+    fewest, one_more = order.size // num_shards, order.size % num_shards  # `one_more` shards take a row beyond `fewest`
     heap = np.arange(num_shards)
     size = num_shards
     for token in order:
@@ -142,13 +142,21 @@ def _exchange(loads: Any, members: Any, rows: Any, load: Any, target: Any) -> No
             return
 
 
-def balanced_homes(loads: npt.NDArray[np.int64], num_shards: int, bursts: Bursts | None = None) -> npt.NDArray[np.int32]:
+def balanced_homes(
+    loads: npt.NDArray[np.int64],
+    num_shards: int,
+    bursts: Bursts | None = None,
+    among: npt.NDArray[np.int64] | None = None,
+) -> npt.NDArray[np.int32]:
     """The shard of each id: int32 [V], for loads int64 [V] whose sum fits 62 bits.
+
+    Only the ids `among` (ascending, default all) are dealt; the others get -1.
 
     Takes O(V log V) plus O(V / P) per exchange; P x V/P ids are held twice.
     """
-    order = np.argsort(-loads, kind="stable")
-    members = np.full((num_shards, -(-loads.size // num_shards)), -1, np.int64)
+    among = np.arange(loads.size) if among is None else among
+    order = among[np.argsort(-loads[among], kind="stable")]
+    members = np.full((num_shards, -(-order.size // num_shards)), -1, np.int64)
     rows, load = np.zeros(num_shards, np.int64), np.zeros(num_shards, np.int64)
     if bursts is None:
         _deal(loads, order, num_shards, members, rows, load)
@@ -157,8 +165,8 @@ def balanced_homes(loads: npt.NDArray[np.int64], num_shards: int, bursts: Bursts
             loads, order, num_shards, bursts.bounds, bursts.window, bursts.num_sampled, bursts.num_windows,
             members, rows, load,
         )  # fmt: skip
-    _exchange(loads, members, rows, load, -(-int(loads.sum()) // num_shards))
-    shard_of = np.empty(loads.size, np.int32)
+    _exchange(loads, members, rows, load, -(-int(loads[among].sum()) // num_shards))
+    shard_of = np.full(loads.size, -1, np.int32)
     full = np.arange(members.shape[1])[None, :] < rows[:, None]
     shards, slots = np.nonzero(full)
     shard_of[members[shards, slots]] = shards

@@ -1,7 +1,8 @@
 """Replay of real steps: what each shard of each layout is asked for, step by step.
 
-Average load says little about a step: text is bursty. The replay routes every window of a step as its source rank would
-and adds up the requests per shard, as occurrences (raw) and as distinct ids per source rank (unique).
+Average load says little about a step: text is bursty. The replay routes every window of a step as its source rank would,
+by the chooser that the routed embedding uses, and adds up the requests per shard, as occurrences (raw) and as distinct
+ids per source rank (unique). What a rank reads in place, ids on every shard, is no request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,39 +14,54 @@ import numpy.typing as npt
 
 from skewtool.compiled import compiled
 from skewtool.profiling import WindowContent
-from skewtool.sharding import ShardMap
+from skewtool.sharding import ShardMap, SlotTable
+from skewtool.sharding.chooser import EVERY_SHARD, choose
 
 __all__ = ["StepLoads", "replay"]
 
 
 @compiled
-def _request(ids: Any, counts: Any, shard_of: Any, raw: Any, unique: Any) -> None:
-    for layout in range(shard_of.shape[0]):
-        for i in range(ids.size):
-            shard = shard_of[layout, ids[i]]
-            raw[layout, shard] += counts[i]
-            unique[layout, shard] += 1
+def _request(
+    ids: Any, counts: Any, source: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any,
+    chosen: Any, raw: Any, unique: Any, remote: Any,
+) -> None:  # fmt: skip
+    """Adds the requests of one source rank: all of them to raw and unique [P], those to other ranks to remote [P]."""
+    choose(ids, source, shard_of, row_of, shards, num_shards, chosen)
+    for i in range(ids.size):
+        if row_of[ids[i]] != EVERY_SHARD:
+            raw[chosen[i]] += counts[i]
+            unique[chosen[i]] += 1
+            remote[chosen[i]] += chosen[i] != source
 
 
 @dataclass(frozen=True, eq=False)
 class StepLoads:
-    """Rows asked of each shard: int64 [steps, layouts, P], with and without repeats on a source rank."""
+    """Rows asked of each shard: int64 [steps, layouts, P].
+
+    raw: with repeats; unique: once per source rank; remote: those of unique that come from another rank than the
+    shard's own, which is what crosses the wire.
+    """
 
     raw: npt.NDArray[np.int64]
     unique: npt.NDArray[np.int64]
+    remote: npt.NDArray[np.int64]
 
 
 def replay(steps: Iterable[Sequence[WindowContent]], maps: Sequence[ShardMap], num_shards: int) -> StepLoads:
     """Routes all steps under each map; all maps have `num_shards` shards and rows for every id of the windows."""
-    tables = np.zeros((len(maps), max((each.vocab_size for each in maps), default=1)), np.int32)
-    for table, each in zip(tables, maps, strict=True):
-        table[: each.vocab_size] = each.shard_of
-    raw, unique = [], []
+    tables = [SlotTable.of(each) for each in maps]
+    loads: list[npt.NDArray[np.int64]] = []
     for step in steps:
-        loads = np.zeros((2, len(maps), num_shards), np.int64)
-        for ids, counts in step:
-            _request(ids, counts, tables, loads[0], loads[1])
-        raw.append(loads[0])
-        unique.append(loads[1])
-    shape = (-1, len(maps), num_shards)
-    return StepLoads(np.array(raw, np.int64).reshape(shape), np.array(unique, np.int64).reshape(shape))
+        asked = np.zeros((3, len(maps), num_shards), np.int64)
+        for source, (ids, counts) in enumerate(step):
+            ascending = np.argsort(ids)
+            ids, counts = ids[ascending], counts[ascending]
+            chosen = np.empty(ids.size, np.int32)
+            for table, (raw, unique, remote) in zip(tables, asked.transpose(1, 0, 2), strict=True):
+                _request(
+                    ids, counts, source, table.shard_of, table.row_of, table.shards, num_shards,
+                    chosen, raw, unique, remote,
+                )  # fmt: skip
+        loads.append(asked)
+    together = np.array(loads, np.int64).reshape(-1, 3, len(maps), num_shards)
+    return StepLoads(together[:, 0], together[:, 1], together[:, 2])

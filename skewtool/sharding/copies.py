@@ -1,0 +1,197 @@
+"""Copies of hot rows within a memory budget: which ids, how many, on which shards.
+
+Two kinds serve different ends. An id on *every* shard is read in place: its lookups cost no traffic at all, and each
+such row saves as many requests as any other copy of the id would. An id on *two* (or a few) shards lets the source
+choose, which is what makes each step even: the requests that can go either way fill up what bursts left uneven.
+
+The budget is split between the two: candidates put the hottest ids on every shard with 0, 1/8, … 8/8 of it and give the
+next ids a second slot each with the rest (third slots, if all have two). Each candidate is replayed on the profile's
+sampled windows with the chooser that will run. Of those whose 99th percentile of busiest / mean is within 0.002 of the
+best, the one with the fewest requests to its busiest shard is taken.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from skewtool.compiled import compiled
+from skewtool.profiling import WindowSample
+from skewtool.sharding.balance import balanced_homes
+from skewtool.sharding.bursts import Bursts
+from skewtool.sharding.chooser import EVERY_SHARD, SlotTable, choose
+from skewtool.sharding.shard_map import ShardMap
+
+__all__ = ["CopyCandidate", "choose_copies", "spread_rows"]
+
+_SHARES = 8
+_SAME_EVENNESS = 0.002
+_DRAWN_STEPS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class CopyCandidate:
+    """One way to spend the budget, and what it gives on the sampled windows (None without a sample).
+
+    `every` ids are on every shard and `several` on two or a few. `step_p50`, `step_p99`: busiest / mean in a step;
+    `requests_per_token`: rows asked of the busiest shard (median step) per token of a rank.
+    """
+
+    shard_map: ShardMap
+    every: int
+    several: int
+    step_p50: float
+    step_p99: float
+    requests_per_token: float
+
+
+def spread_rows(shard_of: npt.NDArray[np.int32], ids: npt.NDArray[np.int64], num_shards: int) -> None:
+    """Gives homes to `ids` (no load) in turn, to shards with fewer rows first, so that all rows stay equal within one.
+
+    Changes `shard_of` [V], where -1 is no home yet.
+    """
+    rows = np.bincount(shard_of[shard_of >= 0], minlength=num_shards)
+    turn = np.argsort(rows, kind="stable")
+    shard_of[ids] = turn[np.arange(ids.size) % num_shards]
+
+
+@compiled
+def _second_slots(order: Any, loads: Any, shard_of: Any, free: Any, copies: Any, used: Any, holders: Any) -> Any:
+    """Gives each id of `order` one more slot, and again while slots are free; returns how many ids have more than one.
+
+    The slot goes to the shard with the least load of such copies that has a free one and does not hold the id (ties: the
+    next after its last slot, cyclically). copies int32 [P, E] and used [P] are filled; holders [n, C] has the home first.
+    """
+    num_shards = free.size
+    load = np.zeros(num_shards, np.float64)
+    several = 0
+    for level in range(1, holders.shape[1]):
+        given = False
+        for place in range(order.size):
+            if holders[place, level - 1] < 0:
+                continue
+            token = order[place]
+            best = -1
+            for step in range(1, num_shards):
+                shard = (holders[place, level - 1] + step) % num_shards
+                if free[shard] == 0 or (best >= 0 and load[shard] >= load[best]):
+                    continue
+                held = False
+                for holder in holders[place, :level]:
+                    held |= holder == shard
+                if not held:
+                    best = shard
+            if best < 0:
+                continue
+            holders[place, level] = best
+            copies[best, used[best]] = token
+            used[best] += 1
+            free[best] -= 1
+            load[best] += loads[token] / (level + 1)
+            several += level == 1
+            given = True
+        if not given:
+            break
+    return several
+
+
+def _with_copies(
+    loads: npt.NDArray[np.int64], real_vocab: int, num_shards: int, extra_rows: int, every: int, bursts: Bursts | None
+) -> tuple[ShardMap, int]:
+    """The map with the `every` hottest ids on all shards and second slots for the next ones; how many got those."""
+    order = np.argsort(-loads[:real_vocab], kind="stable")
+    hottest, rest = order[:every], order[every:]
+    shard_of = balanced_homes(loads, num_shards, bursts, among=np.sort(rest))
+    spread_rows(shard_of, hottest, num_shards)
+    spread_rows(shard_of, np.arange(real_vocab, loads.size), num_shards)
+    copies = np.full((num_shards, extra_rows), -1, np.int32)
+    used = np.zeros(num_shards, np.int64)
+    for shard in range(num_shards):
+        away = hottest[shard_of[hottest] != shard]
+        copies[shard, : away.size] = away
+        used[shard] = away.size
+    rest = rest[loads[rest] > 0]
+    free = extra_rows - used
+    holders = np.full((rest.size, _most_slots(int(free.sum()), rest.size, num_shards)), -1, np.int32)
+    holders[:, :1] = shard_of[rest][:, None]
+    several = _second_slots(rest, loads, shard_of, free, copies, used, holders)
+    homes = ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab)
+    token_at = np.concatenate([homes.token_at, copies], axis=1)
+    return ShardMap(token_at, homes.home_slots, homes.vocab_size, real_vocab), int(several)
+
+
+def _most_slots(free: int, num_ids: int, num_shards: int) -> int:
+    """Slots per id when `free` slots go round among `num_ids` ids; one to spare for ids that cannot take theirs."""
+    return max(1, min(num_shards, 2 + -(-free // max(num_ids, 1))))
+
+
+@compiled
+def _requests(
+    indptr: Any, ids: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any, longest: Any, requests: Any
+) -> None:
+    """requests int64 [windows, P]: what window k, looked up by rank k % P, asks of each shard."""
+    chosen = np.empty(longest, np.int32)
+    for number in range(indptr.size - 1):
+        window = np.sort(ids[indptr[number] : indptr[number + 1]])
+        choose(window, number % num_shards, shard_of, row_of, shards, num_shards, chosen)
+        for i in range(window.size):
+            if row_of[window[i]] != EVERY_SHARD:
+                requests[number, chosen[i]] += 1
+
+
+def _judge(shard_map: ShardMap, sample: WindowSample, tokens_per_rank: int) -> tuple[float, float, float]:
+    """Median and 99th percentile of busiest / mean, and median requests per token, over drawn steps of the sample.
+
+    Each sampled window is looked up by one rank; a step draws one of its windows for each rank.
+    """
+    table = SlotTable.of(shard_map)
+    num_shards = shard_map.num_shards
+    requests = np.zeros((len(sample), num_shards), np.int64)
+    longest = int(np.diff(sample.indptr).max())
+    _requests(
+        sample.indptr, sample.ids, table.shard_of, table.row_of, table.shards, num_shards, longest, requests
+    )  # fmt: skip
+    whole = len(sample) // num_shards
+    generator = np.random.default_rng(0)
+    draws = generator.integers(0, whole, (_DRAWN_STEPS, num_shards)) * num_shards + np.arange(num_shards)
+    steps = np.zeros((_DRAWN_STEPS, num_shards), np.int64)
+    for rank in range(num_shards):
+        steps += requests[draws[:, rank]]
+    busiest, mean = steps.max(axis=1), np.maximum(steps.mean(axis=1), 1e-9)
+    imbalance = np.where(busiest > 0, busiest / mean, 1.0)
+    return (
+        float(np.percentile(imbalance, 50)),
+        float(np.percentile(imbalance, 99)),
+        float(np.median(busiest)) / tokens_per_rank,
+    )
+
+
+def choose_copies(
+    loads: npt.NDArray[np.int64],
+    real_vocab: int,
+    num_shards: int,
+    extra_rows: int,
+    sample: WindowSample,
+    tokens_per_rank: int,
+    bursts: Bursts | None,
+) -> tuple[CopyCandidate, Sequence[CopyCandidate]]:
+    """The best way to spend `extra_rows` rows per shard, and all that were tried; loads int64 [V] (unique).
+
+    `sample` must have at least `num_shards` windows of `tokens_per_rank` tokens.
+    """
+    seen = int(np.count_nonzero(loads[:real_vocab]))
+    most = min(seen, extra_rows * num_shards // max(num_shards - 1, 1))
+    candidates = []
+    for every in sorted({most * share // _SHARES for share in range(_SHARES + 1)}):
+        if extra_rows < every - every // num_shards:
+            continue
+        shard_map, several = _with_copies(loads, real_vocab, num_shards, extra_rows, every, bursts)
+        candidates.append(CopyCandidate(shard_map, every, several, *_judge(shard_map, sample, tokens_per_rank)))
+    even_enough = min(candidate.step_p99 for candidate in candidates) + _SAME_EVENNESS
+    best = min(
+        (candidate for candidate in candidates if candidate.step_p99 <= even_enough),
+        key=lambda candidate: (candidate.requests_per_token, candidate.every),
+    )
+    return best, candidates
