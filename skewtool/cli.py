@@ -22,7 +22,7 @@ from skewtool.errors import SkewtoolError
 if TYPE_CHECKING:
     from skewtool.corpus import Corpus, TokenizerFile
     from skewtool.profiling import Profile
-    from skewtool.sharding import ShardMap
+    from skewtool.sharding import Partition, ShardMap
     from skewtool.skew import SkewReport
 
 __all__ = ["main"]
@@ -284,16 +284,17 @@ def _range(rows: Any) -> list[int]:
 @click.option("--load", type=click.Choice(["unique", "raw"]), default="unique", show_default=True,
               help="Distinct ids per rank and step, or every occurrence.")  # fmt: skip
 @click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
+@click.option("--extra-rows", default="0", show_default=True, help="Room for copies per shard: rows, or 10%.")
 @click.option("--real-vocab", type=click.IntRange(min=1), help="Ids from here on are padding. Default: the tokenizer's.")
 @click.option("--pad-to", type=click.IntRange(min=1), default=1, show_default=True, help="Home slots in multiples of this.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random strategy.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def partition(
-    profile: Path, output: Path, shards: int, strategy: str, load: Any, tokens_per_rank: int | None,
+    profile: Path, output: Path, shards: int, strategy: str, load: Any, tokens_per_rank: int | None, extra_rows: str,
     real_vocab: int | None, pad_to: int, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compute a shard map from a PROFILE: equal rows per shard, even load."""
-    from skewtool.sharding import assess, loads_of
+    """Compute a shard map from a PROFILE: equal rows per shard, even load, copies of hot rows where there is room."""
+    from skewtool.sharding import make_partition
 
     loaded = skewtool.Profile.load(profile)
     settings: dict[str, Any] = {
@@ -302,35 +303,57 @@ def partition(
     }  # fmt: skip
     skewtool.partition(loaded, 1, **settings)  # compiles what the timed call runs
     start = time.perf_counter()
-    made = skewtool.partition(loaded, shards, **settings)
+    made = make_partition(loaded, shards, extra_rows=extra_rows, **settings)
     seconds = time.perf_counter() - start
-    made.save(output)
-    balance = assess(loads_of(loaded, load, tokens_per_rank), made.shard_of, shards)
-    found = {
-        "strategy": strategy,
-        "shards": shards,
-        "load": load,
-        "imbalance": balance.imbalance,
-        "lower_bound": balance.lower_bound,
-        "gap": balance.gap,
-        "rows_per_shard": _range(made.home_rows),
-        "extra_rows_per_shard": made.num_slots - made.home_slots,
-        "fingerprint": made.fingerprint,
-        "seconds": round(seconds, 6),
-    }
+    made.shard_map.save(output)
+    found = _partition_json(made, strategy, load) | {"seconds": round(seconds, 6)}
     if as_json:
         return _json(found)
-    fewest, most = _range(made.home_rows)
+    fewest, most = found["rows_per_shard"]
+    extra = f" and {found['extra_rows_per_shard']:,} for copies" if found["extra_rows_per_shard"] else ""
     click.echo(
-        f"{strategy}: {made.vocab_size:,} ids on {shards} shards, {fewest:,}"
-        f"{f' to {most:,}' if most > fewest else ''} rows each, in {seconds:.3f} s"
+        f"{strategy}: {made.shard_map.vocab_size:,} ids on {shards} shards, {fewest:,}"
+        f"{f' to {most:,}' if most > fewest else ''} rows each{extra}, in {seconds:.3f} s"
     )
     click.echo(
-        f"{load} load: busiest / mean {balance.imbalance:.6f}, no map of equal rows below {balance.lower_bound:.6f}, "
-        f"gap {balance.gap:.1e}"
+        f"{load} load: busiest / mean {found['imbalance']:.6f}, no map of equal rows below {found['lower_bound']:.6f}, "
+        f"gap {found['gap']:.1e}"
     )
-    click.echo(f"fingerprint {made.fingerprint}")
+    if made.chosen is not None:
+        _explain_copies(made)
+    click.echo(f"fingerprint {made.shard_map.fingerprint}")
     return None
+
+
+def _partition_json(made: "Partition", strategy: str, load: str) -> dict[str, Any]:
+    from skewtool.sharding import assess
+
+    balance = assess(made.loads, made.shard_map)
+    chosen = made.chosen
+    return {
+        "strategy": strategy,
+        "shards": made.shard_map.num_shards,
+        "load": load,
+        "imbalance": balance.imbalance if chosen is None else chosen.imbalance,
+        "lower_bound": balance.lower_bound if chosen is None else 1.0,
+        "gap": balance.gap if chosen is None else chosen.imbalance - 1.0,
+        "rows_per_shard": _range(made.shard_map.home_rows),
+        "extra_rows_per_shard": made.shard_map.num_slots - made.shard_map.home_slots,
+        "copies": None if chosen is None else vars(chosen) | {"tried": [vars(each) for each in made.candidates]},
+        "fingerprint": made.shard_map.fingerprint,
+    }
+
+
+def _explain_copies(made: "Partition") -> None:
+    """Which copies were chosen and why, beside what else was tried."""
+    assert made.chosen is not None
+    click.echo("copies, judged on sampled windows that the map had not learnt from:")
+    for each in made.candidates:
+        click.echo(
+            f"{'>' if each is made.chosen else ' '} {each.every:,} ids on every shard, {each.several:,} on two or more: "
+            f"steps p50 {each.step_p50:.4f}, p99 {each.step_p99:.4f}; busiest shard serves {each.requests_per_token:.4f} "
+            "rows per token"
+        )
 
 
 @main.command()
@@ -345,11 +368,12 @@ def verify(map_file: Path, as_json: bool) -> None:
     return None
 
 
-def _layout_names(maps: tuple[Path, ...]) -> dict[str, "ShardMap"]:
-    """Maps by the stem of their file, by the whole path where stems collide."""
+def _layout_names(maps: tuple[Path, ...], against: list[str]) -> dict[str, "ShardMap"]:
+    """Maps by the stem of their file, by the whole path where that is the name of another layout."""
     stems = [path.stem for path in maps]
     return {
-        path.stem if stems.count(path.stem) == 1 else str(path): skewtool.ShardMap.load(path) for path in maps
+        path.stem if [*stems, *against].count(path.stem) == 1 else str(path): skewtool.ShardMap.load(path)
+        for path in maps
     }  # fmt: skip
 
 
@@ -382,7 +406,7 @@ def skew(
 
     if (profile_file is None) == (not corpus):
         raise click.UsageError("give either --profile or --corpus to judge on")
-    layouts = _layout_names(maps)
+    layouts = _layout_names(maps, _against(against))
     windows = None
     if profile_file is not None:
         judged = skewtool.Profile.load(profile_file)
@@ -441,7 +465,11 @@ def report(
 
     loaded = skewtool.Profile.load(profile_file)
     measured = skewtool.measure_skew(
-        loaded, _layout_names(maps), num_shards=shards, against=_against(against), tokens_per_rank=tokens_per_rank
+        loaded,
+        _layout_names(maps, _against(against)),
+        num_shards=shards,
+        against=_against(against),
+        tokens_per_rank=tokens_per_rank,
     )
     names = _tokenizer(tokenizer)
     hottest = np.argsort(-loaded.counts, kind="stable")[:HOTTEST]

@@ -68,6 +68,11 @@ class WindowSample:
     def __len__(self) -> int:
         return int(self.keys.size)
 
+    def after(self, number: int) -> "WindowSample":
+        """The sample without its first `number` windows."""
+        first = int(self.indptr[number])
+        return WindowSample(self.keys[number:], self.indptr[number:] - first, self.ids[first:], self.counts[first:])
+
     def windows(self) -> list[Window]:
         """(key, ids, counts) of each window."""
         bounds = self.indptr

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from skewtool.profiling import Profile
@@ -37,6 +38,10 @@ _TITLES: dict[Load, str] = {
 }
 
 
+_PLAIN_TEXT = matplotlib.rc_context({"text.usetex": False})
+"""Decorates whatever makes text: tokens and names are no markup, whatever the user's settings are."""
+
+
 def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -52,7 +57,7 @@ def render(figure: Figure, kind: str) -> bytes:
     """The figure as "png" or "svg"; the same figure gives the same bytes."""
     buffer = io.BytesIO()
     metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
-    with matplotlib.rc_context({"svg.hashsalt": "skewtool"}):
+    with matplotlib.rc_context({"svg.hashsalt": "skewtool", "text.usetex": False}):
         figure.savefig(buffer, format=kind, dpi=144, metadata=metadata)
     return buffer.getvalue()
 
@@ -68,6 +73,7 @@ def _empty(axes: Axes, what: str) -> None:
     axes.set_yticks([])
 
 
+@_PLAIN_TEXT
 def rank_frequency(profile: Profile) -> Figure:
     """Count over rank on log axes for the ids that occur, the hottest 1 % of the vocabulary marked."""
     figure, (axes,) = _figure(7, 4.2)
@@ -94,6 +100,7 @@ def rank_frequency(profile: Profile) -> Figure:
     return figure
 
 
+@_PLAIN_TEXT
 def lorenz_curve(profile: Profile) -> Figure:
     """Share of tokens held by the hottest share of ids: the Lorenz curve, hottest first, on a log axis of ids."""
     figure, (axes,) = _figure(7, 4.2)
@@ -128,6 +135,7 @@ def _names(report: SkewReport) -> list[str]:
     return list(dict.fromkeys(layout.layout for layout in report.layouts))
 
 
+@_PLAIN_TEXT
 def load_per_shard(report: SkewReport) -> Figure:
     """Load of each shard over the mean, for each layout; raw and unique side by side."""
     figure, panels = _figure(11, 4.2, columns=2)
@@ -144,7 +152,7 @@ def load_per_shard(report: SkewReport) -> Figure:
             relative = each.loads / mean if mean else np.ones(report.num_shards)
             widest = max(widest, float(relative.max()))
             axes.stairs(relative, np.arange(report.num_shards + 1) - 0.5, color=_color(names, each.layout),
-                        linewidth=1.6, baseline=None, label=each.layout)  # fmt: skip
+                        linewidth=1.6, baseline=None)  # fmt: skip
         if widest > _LOG_FROM:
             axes.set_yscale("symlog", linthresh=2.0, linscale=1.5)
             axes.set_yticks([tick for tick in _TICKS if tick <= widest])
@@ -152,10 +160,11 @@ def load_per_shard(report: SkewReport) -> Figure:
         axes.set(xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(figure, panels[-1])
+    _legend(figure, names)
     return figure
 
 
+@_PLAIN_TEXT
 def step_imbalance(report: SkewReport) -> Figure:
     """Distribution over replayed steps of how far the busiest shard is above the mean, for each layout.
 
@@ -174,8 +183,7 @@ def step_imbalance(report: SkewReport) -> Figure:
             continue
         shown = [layout for layout in report.layouts if layout.load == load]
         for each in shown:
-            axes.ecdf(np.maximum(each.steps - 1, _EXCESS_TICKS[0]), color=_color(names, each.layout), linewidth=1.8,
-                      label=each.layout)  # fmt: skip
+            axes.ecdf(np.maximum(each.steps - 1, _EXCESS_TICKS[0]), color=_color(names, each.layout), linewidth=1.8)
         widest = max(float(each.steps.max()) - 1 for each in shown)
         axes.set_xscale("log")
         axes.set_xlim(_EXCESS_TICKS[0] * 0.9, max(widest * 1.3, 0.02))
@@ -183,18 +191,20 @@ def step_imbalance(report: SkewReport) -> Figure:
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda value, _: "even" if value <= _EXCESS_TICKS[0] else f"+{value * 100:g} %")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    _legend(figure, panels[0])
+    _legend(figure, names)
     return figure
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles, names = axes.get_legend_handles_labels()
-    if handles:
-        legend = figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
+def _legend(figure: Figure, names: Sequence[str]) -> None:
+    lines = [Line2D([], [], color=_color(names, name), linewidth=1.8) for name in names]
+    if lines:
+        labels = [plot_label(name) for name in names]
+        legend = figure.legend(lines, labels, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
         for text in legend.get_texts():
             text.set_parse_math(False)
 
 
+@_PLAIN_TEXT
 def hottest_ids(profile: Profile, tokens: Sequence[str], ids: Sequence[int]) -> Figure:
     """Share of all tokens for each of the hottest ids, labelled with id and token text."""
     figure, (axes,) = _figure(7, 0.8 + 0.26 * max(len(ids), 2))

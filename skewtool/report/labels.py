@@ -11,8 +11,19 @@ _LONGEST = 24
 
 def visible(text: str) -> str:
     """Shows white space and control characters: a space as ␣, a newline as \\n, others as \\uXXXX; cut at 24 characters."""
-    shown = "".join(_visible_character(character) for character in text)
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    return _cut([_visible_character(character) for character in text])
+
+
+def _cut(shown: list[str]) -> str:
+    """Joins characters and escapes, as many whole ones as fit."""
+    if sum(map(len, shown)) <= _LONGEST:
+        return "".join(shown)
+    kept = ""
+    for each in shown:
+        if len(kept) + len(each) > _LONGEST - 1:
+            break
+        kept += each
+    return kept + "…"
 
 
 def _visible_character(character: str) -> str:
@@ -38,4 +49,5 @@ def plot_label(text: str) -> str:
 
     Set it with `parse_math=False`: a token may hold dollars.
     """
-    return "".join(c if _font().get_char_index(ord(c)) else _escaped(c) for c in visible(text))
+    shown = [_visible_character(character) for character in text]
+    return _cut([each if len(each) > 1 or _font().get_char_index(ord(each)) else _escaped(each) for each in shown])

@@ -44,9 +44,9 @@ def write_report(
             raise
         notes.append("Figures are left out: matplotlib is not installed (pip install matplotlib).")
     files["hottest.csv"] = _hottest_csv(profile, hot)
-    files["layouts.csv"] = skew.table().to_csv(index=False).encode()
+    files["layouts.csv"] = skew.table().to_csv(index=False).encode(errors="backslashreplace")
     files["skew.json"] = (json.dumps(skew.to_json(), indent=1, allow_nan=False) + "\n").encode()
-    files["index.html"] = page(profile, skew, hot, pictures, notes).encode()
+    files["index.html"] = page(profile, skew, hot, pictures, notes).encode(errors="backslashreplace")
     return _write(Path(directory), files)
 
 
@@ -81,7 +81,7 @@ def _hottest_csv(profile: Profile, hot: list[HotId]) -> bytes:
     writer = csv.writer(text)
     writer.writerow(["id", "token", "count", "share"])
     writer.writerows([each.token_id, each.token, each.count, each.count / profile.num_tokens] for each in hot)
-    return text.getvalue().encode()
+    return text.getvalue().encode(errors="backslashreplace")
 
 
 def _write(directory: Path, files: dict[str, bytes]) -> Path:

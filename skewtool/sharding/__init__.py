@@ -1,9 +1,10 @@
 """Shard maps: the ShardMap and its file, strategies that compute one, and the bounds that say how good it is."""
 
-from skewtool.sharding.bounds import Balance, assess, lower_bound
+from skewtool.sharding.bounds import Balance, assess, lower_bound, shard_loads
 from skewtool.sharding.chooser import SlotTable, choose_slots
+from skewtool.sharding.copies import CopyCandidate
 from skewtool.sharding.loads import LOADS, Load, loads_of
-from skewtool.sharding.partition import partition, real_vocab_of
+from skewtool.sharding.partition import Partition, make_partition, partition, real_vocab_of
 from skewtool.sharding.shard_map import ShardMap
 from skewtool.sharding.strategies import STRATEGIES
 
@@ -11,13 +12,17 @@ __all__ = [
     "LOADS",
     "STRATEGIES",
     "Balance",
+    "CopyCandidate",
     "Load",
+    "Partition",
     "ShardMap",
     "SlotTable",
     "assess",
     "choose_slots",
     "loads_of",
     "lower_bound",
+    "make_partition",
     "partition",
     "real_vocab_of",
+    "shard_loads",
 ]

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Balance", "assess", "lower_bound"]
+from skewtool.sharding.shard_map import ShardMap
+
+__all__ = ["Balance", "assess", "exact_sum", "lower_bound", "shard_loads"]
 
 _BITS = 62
 
@@ -38,39 +40,52 @@ def exact_sum(loads: npt.NDArray[np.int64]) -> int:
     return (int(high.sum()) << 32) + int(low.sum())
 
 
+def shard_loads(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> npt.NDArray[np.float64]:
+    """Load per shard, float64 [P], when each slot of an id takes an equal share of loads int64 [V]."""
+    shares = loads / (shard_map.num_copies + 1)
+    token_at = shard_map.token_at
+    return np.asarray(np.where(token_at >= 0, shares[token_at], 0.0).sum(axis=1))
+
+
 @dataclass(frozen=True)
 class Balance:
     """How even loads per shard are. `imbalance` and `lower_bound` are busiest / mean, 1.0 when the total is 0."""
 
-    busiest: int
-    total: int
-    num_shards: int
-    bound: int
+    busiest: float
+    mean: float
+    bound: float
+
+    @classmethod
+    def of(cls, per_shard: npt.NDArray[np.float64], bound: float) -> "Balance":
+        """Of loads float64 [P], with a bound beside the mean."""
+        mean = float(per_shard.mean())
+        return cls(float(per_shard.max()), mean, max(bound, mean))
 
     @property
     def imbalance(self) -> float:
-        return self._over_mean(self.busiest)
+        return self.busiest / self.mean if self.mean else 1.0
 
     @property
     def lower_bound(self) -> float:
-        return self._over_mean(self.bound)
+        return self.bound / self.mean if self.mean else 1.0
 
     @property
     def gap(self) -> float:
         """How far above the bound, as a share of it; below 0 only for maps of unequal rows."""
         return (self.busiest - self.bound) / self.bound if self.bound else 0.0
 
-    def _over_mean(self, load: int) -> float:
-        return load * self.num_shards / self.total if self.total else 1.0
+
+def assess(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> Balance:
+    """The balance of a map under loads int64 [V], each slot of an id taking an equal share.
+
+    With copies the bound is the mean, or an equal share for every shard of the hottest id.
+    """
+    if not shard_map.has_copies:
+        per_shard = [exact_sum(part) for part in _parts(loads, shard_map)]
+        return Balance(max(per_shard), sum(per_shard) / len(per_shard), lower_bound(loads, shard_map.num_shards))
+    return Balance.of(shard_loads(loads, shard_map), float(loads.max(initial=0)) / shard_map.num_shards)
 
 
-def assess(loads: npt.NDArray[np.int64], shard_of: npt.NDArray[np.int32], num_shards: int) -> Balance:
-    """The balance of homes shard_of [V] under loads int64 [V]."""
-    per_shard = [exact_sum(part) for part in _parts(loads, shard_of, num_shards)]
-    return Balance(max(per_shard), sum(per_shard), num_shards, lower_bound(loads, num_shards))
-
-
-def _parts(loads: npt.NDArray[np.int64], shard_of: npt.NDArray[np.int32], num_shards: int) -> list[npt.NDArray[np.int64]]:
-    order = np.argsort(shard_of, kind="stable")
-    ends = np.cumsum(np.bincount(shard_of, minlength=num_shards))[:-1]
-    return np.split(loads[order], ends)
+def _parts(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> list[npt.NDArray[np.int64]]:
+    homes = shard_map.token_at[:, : shard_map.home_slots]
+    return [loads[row[row >= 0]] for row in homes]

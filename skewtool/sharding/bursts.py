@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
-from skewtool.profiling import Profile
+from skewtool.profiling import WindowStatistics
 
 __all__ = ["Bursts", "deal_apart"]
 
@@ -48,18 +48,18 @@ class Bursts:
     num_windows: int
 
     @classmethod
-    def of(cls, profile: Profile, tokens_per_rank: int, num_shards: int) -> "Bursts | None":
-        """From a profile's sample, as many of its windows as the work allows.
+    def of(cls, statistics: WindowStatistics, num_shards: int, most_windows: int | None = None) -> "Bursts | None":
+        """From the sample of windows: the first `most_windows` of it (default all), as many as the work allows.
 
         None when these are fewer than the shards: then what they show of bursts is mostly chance.
         """
-        statistics = profile.window(tokens_per_rank)
         sample = statistics.sample
         used = int(np.searchsorted(sample.indptr, _MOST_STEPS // num_shards, side="right")) - 1
+        used = used if most_windows is None else min(used, most_windows)
         if used < num_shards:
             return None
         indptr = sample.indptr[: used + 1]
-        bounds, window = np.zeros(profile.vocab_size + 1, np.int64), np.empty(indptr[-1], np.int32)
+        bounds, window = np.zeros(statistics.presence.size + 1, np.int64), np.empty(indptr[-1], np.int32)
         _transpose(indptr, sample.ids[: indptr[-1]], bounds, window)
         return cls(bounds, window, used, statistics.num_windows)
 

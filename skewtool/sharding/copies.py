@@ -4,10 +4,11 @@ Two kinds serve different ends. An id on *every* shard is read in place: its loo
 such row saves as many requests as any other copy of the id would. An id on *two* (or a few) shards lets the source
 choose, which is what makes each step even: the requests that can go either way fill up what bursts left uneven.
 
-The budget is split between the two: candidates put the hottest ids on every shard with 0, 1/8, … 8/8 of it and give the
-next ids a second slot each with the rest (third slots, if all have two). Each candidate is replayed on the profile's
-sampled windows with the chooser that will run. Of those whose 99th percentile of busiest / mean is within 0.002 of the
-best, the one with the fewest requests to its busiest shard is taken.
+The budget is split between the two: candidates put the hottest ids on every shard with 0, 1/8, … 4/8 of it and give the
+next ids a second slot each with the rest (third slots, if all have two). Half is always kept for the choice, because
+sampled windows come one by one, while the windows of a real step are neighbours, often of one long document, and burst
+together. Each candidate is replayed on sampled windows with the chooser that will run. Of those whose 99th percentile of
+busiest / mean is within 0.002 of the best, the one with the fewest requests to its busiest shard is taken.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
-from skewtool.profiling import WindowSample
+from skewtool.profiling import WindowSample, WindowStatistics
 from skewtool.sharding.balance import balanced_homes
 from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.chooser import EVERY_SHARD, SlotTable, choose
@@ -31,17 +32,18 @@ _SAME_EVENNESS = 0.002
 _DRAWN_STEPS = 400
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class CopyCandidate:
-    """One way to spend the budget, and what it gives on the sampled windows (None without a sample).
+    """One way to spend the budget, and what it gives on the sampled windows.
 
     `every` ids are on every shard and `several` on two or a few. `step_p50`, `step_p99`: busiest / mean in a step;
-    `requests_per_token`: rows asked of the busiest shard (median step) per token of a rank.
+    `requests_per_token`: rows asked of the busiest shard (median step) per token of a rank. `imbalance`: busiest / mean
+    over all windows.
     """
 
-    shard_map: ShardMap
     every: int
     several: int
+    imbalance: float
     step_p50: float
     step_p99: float
     requests_per_token: float
@@ -118,8 +120,7 @@ def _with_copies(
     holders[:, :1] = shard_of[rest][:, None]
     several = _second_slots(rest, loads, shard_of, free, copies, used, holders)
     homes = ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab)
-    token_at = np.concatenate([homes.token_at, copies], axis=1)
-    return ShardMap(token_at, homes.home_slots, homes.vocab_size, real_vocab), int(several)
+    return homes.with_copies(copies), int(several)
 
 
 def _most_slots(free: int, num_ids: int, num_shards: int) -> int:
@@ -141,27 +142,29 @@ def _requests(
                 requests[number, chosen[i]] += 1
 
 
-def _judge(shard_map: ShardMap, sample: WindowSample, tokens_per_rank: int) -> tuple[float, float, float]:
-    """Median and 99th percentile of busiest / mean, and median requests per token, over drawn steps of the sample.
+def _judge(shard_map: ShardMap, windows: WindowSample, tokens_per_rank: int) -> tuple[float, float, float, float]:
+    """Busiest / mean over all `windows`; over drawn steps its median and 99th percentile, and median requests per token.
 
-    Each sampled window is looked up by one rank; a step draws one of its windows for each rank.
+    Each window is looked up by one rank; a step draws one of its windows for each rank.
     """
     table = SlotTable.of(shard_map)
     num_shards = shard_map.num_shards
-    requests = np.zeros((len(sample), num_shards), np.int64)
-    longest = int(np.diff(sample.indptr).max())
+    requests = np.zeros((len(windows), num_shards), np.int64)
+    longest = int(np.diff(windows.indptr).max())
     _requests(
-        sample.indptr, sample.ids, table.shard_of, table.row_of, table.shards, num_shards, longest, requests
+        windows.indptr, windows.ids, table.shard_of, table.row_of, table.shards, num_shards, longest, requests
     )  # fmt: skip
-    whole = len(sample) // num_shards
+    whole = len(windows) // num_shards
     generator = np.random.default_rng(0)
     draws = generator.integers(0, whole, (_DRAWN_STEPS, num_shards)) * num_shards + np.arange(num_shards)
     steps = np.zeros((_DRAWN_STEPS, num_shards), np.int64)
     for rank in range(num_shards):
         steps += requests[draws[:, rank]]
+    total = requests.sum(axis=0)
     busiest, mean = steps.max(axis=1), np.maximum(steps.mean(axis=1), 1e-9)
     imbalance = np.where(busiest > 0, busiest / mean, 1.0)
     return (
+        float(total.max() / max(total.mean(), 1e-9)) if total.any() else 1.0,
         float(np.percentile(imbalance, 50)),
         float(np.percentile(imbalance, 99)),
         float(np.median(busiest)) / tokens_per_rank,
@@ -169,29 +172,33 @@ def _judge(shard_map: ShardMap, sample: WindowSample, tokens_per_rank: int) -> t
 
 
 def choose_copies(
-    loads: npt.NDArray[np.int64],
-    real_vocab: int,
-    num_shards: int,
-    extra_rows: int,
-    sample: WindowSample,
-    tokens_per_rank: int,
-    bursts: Bursts | None,
-) -> tuple[CopyCandidate, Sequence[CopyCandidate]]:
-    """The best way to spend `extra_rows` rows per shard, and all that were tried; loads int64 [V] (unique).
+    statistics: WindowStatistics, real_vocab: int, num_shards: int, extra_rows: int
+) -> tuple[ShardMap, CopyCandidate, Sequence[CopyCandidate]]:
+    """The map that spends `extra_rows` rows per shard best, the candidate it follows, and all that were tried.
 
-    `sample` must have at least `num_shards` windows of `tokens_per_rank` tokens.
+    Candidates learn bursts from the first three quarters of the sample and are judged on the rest, so their figures are
+    those of text that the map has not seen; the map returned then learns from all of it. With too few windows for that
+    (fewer than 4 P) they are judged on all. The sample must have at least P windows.
     """
-    seen = int(np.count_nonzero(loads[:real_vocab]))
-    most = min(seen, extra_rows * num_shards // max(num_shards - 1, 1))
+    sample, loads = statistics.sample, statistics.presence
+    learnt = len(sample) * 3 // 4 if len(sample) // 4 >= num_shards else None
+    unseen = sample if learnt is None else sample.after(learnt)
+    bursts = Bursts.of(statistics, num_shards, learnt)
     candidates = []
-    for every in sorted({most * share // _SHARES for share in range(_SHARES + 1)}):
-        if extra_rows < every - every // num_shards:
-            continue
+    for every in _splits(int(np.count_nonzero(loads[:real_vocab])), num_shards, extra_rows):
         shard_map, several = _with_copies(loads, real_vocab, num_shards, extra_rows, every, bursts)
-        candidates.append(CopyCandidate(shard_map, every, several, *_judge(shard_map, sample, tokens_per_rank)))
+        candidates.append(CopyCandidate(every, several, *_judge(shard_map, unseen, statistics.length)))
     even_enough = min(candidate.step_p99 for candidate in candidates) + _SAME_EVENNESS
     best = min(
         (candidate for candidate in candidates if candidate.step_p99 <= even_enough),
         key=lambda candidate: (candidate.requests_per_token, candidate.every),
     )
-    return best, candidates
+    bursts = Bursts.of(statistics, num_shards)
+    return _with_copies(loads, real_vocab, num_shards, extra_rows, best.every, bursts)[0], best, candidates
+
+
+def _splits(seen: int, num_shards: int, extra_rows: int) -> list[int]:
+    """How many ids to put on every shard: those that 0, 1/8, … 4/8 of the rows have room for."""
+    most = min(seen, extra_rows * num_shards // max(num_shards - 1, 1))
+    numbers = sorted({most * share // _SHARES for share in range(_SHARES // 2 + 1)})
+    return [every for every in numbers if every - every // num_shards <= extra_rows]

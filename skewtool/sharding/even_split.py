@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
-from skewtool.sharding.shard_map import ShardMap
 
-__all__ = ["copies_by_load", "split_loads"]
+__all__ = ["copies_by_load"]
 
 _SMALL = 1024
 """Ids times shards up to which copies are refined."""
@@ -51,9 +50,9 @@ def _number_slots(loads: Any, total_copies: Any, num_shards: Any) -> Any:
     while left > 0:
         best = -1
         for token in range(loads.size):
-            if slots[token] < num_shards and loads[token] > 0:
-                if best < 0 or loads[token] / slots[token] > loads[best] / slots[best]:
-                    best = token
+            share = loads[token] / slots[token]
+            if slots[token] < num_shards and share > 0 and (best < 0 or share > loads[best] / slots[best]):
+                best = token
         if best < 0:
             break
         slots[best] += 1
@@ -157,11 +156,3 @@ class _Table:
                     changed[taker] += 1
                 if giver != taker and (changed - 1).sum() <= self.num_shards * self.extra_rows:
                     yield changed
-
-
-def split_loads(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> npt.NDArray[np.float64]:
-    """Load per shard, float64 [P], when each slot of an id takes an equal share of loads int64 [V]."""
-    shares = loads / (shard_map.num_copies[: loads.size] + 1)
-    token_at = shard_map.token_at
-    held = np.where((token_at >= 0) & (token_at < loads.size), shares[np.clip(token_at, 0, loads.size - 1)], 0.0)
-    return np.asarray(held.sum(axis=1))

@@ -38,6 +38,8 @@ def checked_loads(loads: npt.ArrayLike) -> npt.NDArray[np.int64]:
         raise MapError(f"loads must be a non-empty vector, one number per id; got shape {given.shape}")
     if given.dtype.kind not in "iufb":
         raise MapError(f"loads must be numbers, got {given.dtype}")
+    # One byte order and, of the floating types, the widest in use, so that comparisons below are exact.
+    given = given.astype(np.float64 if given.dtype.kind == "f" else given.dtype.newbyteorder("="))
     with np.errstate(invalid="ignore"):
         whole = given == np.floor(given) if given.dtype.kind == "f" else np.ones(given.size, bool)
         # 2**63 is the first float that no int64 holds.

@@ -1,16 +1,31 @@
 """`partition`: from loads, or a profile, to a ShardMap."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from skewtool.errors import MapError
-from skewtool.profiling import Profile
+from skewtool.profiling import Profile, WindowStatistics
 from skewtool.sharding.bursts import Bursts
+from skewtool.sharding.copies import CopyCandidate, choose_copies, spread_rows
+from skewtool.sharding.even_split import copies_by_load
 from skewtool.sharding.loads import Load, checked_loads, loads_of
 from skewtool.sharding.shard_map import ShardMap
 from skewtool.sharding.strategies import KEEPS_ID_ORDER, STRATEGIES
 
-__all__ = ["partition", "real_vocab_of"]
+__all__ = ["Partition", "make_partition", "partition", "real_vocab_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A map and how it came about: the loads int64 [V] it was made for and, with copies chosen by replay, the split of
+    the budget that was taken and all that were tried."""
+
+    shard_map: ShardMap
+    loads: npt.NDArray[np.int64]
+    chosen: CopyCandidate | None = None
+    candidates: tuple[CopyCandidate, ...] = ()
 
 
 def partition(
@@ -20,6 +35,7 @@ def partition(
     *,
     load: Load = "unique",
     tokens_per_rank: int | None = None,
+    extra_rows: int | str = 0,
     real_vocab: int | None = None,
     pad_to: int = 1,
     seed: int = 0,
@@ -28,26 +44,78 @@ def partition(
 
     From a Profile the load of an id is chosen by `load` and `tokens_per_rank` (default: the profile's longest window);
     for unique load "balanced" also keeps ids apart that burst together in the profile's sampled windows.
-    A vector of V whole numbers, one per id, is taken as the loads themselves. Ids from `real_vocab` on are padding: they
-    have rows, spread evenly, but must have no load (default: what the profile's tokenizer says, else none). `pad_to`
-    rounds the home slots per shard up to a multiple. `seed` is for "random".
+    A vector of V whole numbers, one per id, is taken as the loads themselves. `extra_rows`: room for copies on each
+    shard, as rows or as a percentage of its home rows ("10%"); "balanced" only. Ids from `real_vocab` on are padding:
+    they have rows, spread evenly, but must have no load (default: what the profile's tokenizer says, else none).
+    `pad_to` rounds the home slots per shard up to a multiple. `seed` is for "random".
 
     Errors: MapError for loads that are no whole numbers of at least 0, for padding ids with load, and for parameters out
     of range; ProfileError when the profile lacks windows of `tokens_per_rank` tokens.
     """
-    bursts = None
+    return make_partition(
+        counts_or_profile, num_shards, strategy, load=load, tokens_per_rank=tokens_per_rank, extra_rows=extra_rows,
+        real_vocab=real_vocab, pad_to=pad_to, seed=seed,
+    ).shard_map  # fmt: skip
+
+
+def make_partition(
+    counts_or_profile: Profile | npt.ArrayLike,
+    num_shards: int,
+    strategy: str = "balanced",
+    *,
+    load: Load = "unique",
+    tokens_per_rank: int | None = None,
+    extra_rows: int | str = 0,
+    real_vocab: int | None = None,
+    pad_to: int = 1,
+    seed: int = 0,
+) -> Partition:
+    """As `partition`, with the loads and the choice of copies beside the map."""
+    windows = None
     if isinstance(counts_or_profile, Profile):
         loads = loads_of(counts_or_profile, load, tokens_per_rank)
-        if load == "unique" and num_shards > 0:
-            bursts = Bursts.of(counts_or_profile, tokens_per_rank or counts_or_profile.tokens_per_rank, num_shards)
         real_vocab = real_vocab_of(counts_or_profile) if real_vocab is None else real_vocab
+        if load == "unique":
+            windows = counts_or_profile.window(tokens_per_rank or counts_or_profile.tokens_per_rank)
     else:
         loads = checked_loads(counts_or_profile)
         real_vocab = loads.size if real_vocab is None else real_vocab
+    _check(loads, num_shards, strategy, real_vocab, seed)
+    room = _rows(extra_rows, -(-loads.size // num_shards))
+    if room and num_shards > 1:
+        if strategy != "balanced":
+            raise MapError(f"only the balanced strategy places copies; {strategy} takes no extra rows")
+        return _with_room_for_copies(loads, windows, real_vocab, num_shards, room, pad_to)
+    if strategy in KEEPS_ID_ORDER:
+        shard_of = STRATEGIES[strategy](loads, num_shards, seed)
+    else:
+        bursts = None if windows is None else Bursts.of(windows, num_shards)
+        shard_of = np.full(loads.size, -1, np.int32)
+        shard_of[:real_vocab] = STRATEGIES[strategy](loads[:real_vocab], num_shards, seed, bursts)
+        spread_rows(shard_of, np.arange(real_vocab, loads.size), num_shards)
+    return Partition(ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab, pad_to=pad_to), loads)
+
+
+def _with_room_for_copies(
+    loads: npt.NDArray[np.int64], windows: WindowStatistics | None, real_vocab: int, num_shards: int, room: int, pad_to: int
+) -> Partition:
+    if windows is not None and len(windows.sample) >= num_shards:
+        shard_map, chosen, candidates = choose_copies(windows, real_vocab, num_shards, room)
+        return Partition(shard_map.padded(pad_to), loads, chosen, tuple(candidates))
+    shard_of, copies = copies_by_load(loads[:real_vocab], num_shards, room)
+    shard_of = np.concatenate([shard_of, np.full(loads.size - real_vocab, -1, np.int32)])
+    spread_rows(shard_of, np.arange(real_vocab, loads.size), num_shards)
+    homes = ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab)
+    return Partition(homes.with_copies(copies).padded(pad_to), loads)
+
+
+def _check(loads: npt.NDArray[np.int64], num_shards: int, strategy: str, real_vocab: int, seed: int) -> None:
     if strategy not in STRATEGIES:
         raise MapError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}")
     if num_shards < 1:
         raise MapError(f"the number of shards must be at least 1, got {num_shards}")
+    if not -(2**63) <= seed < 2**63:
+        raise MapError(f"the seed must fit 64 bits, got {seed}")
     if not 1 <= real_vocab <= loads.size:
         raise MapError(f"real_vocab must be 1 to the {loads.size} ids of the loads, got {real_vocab}")
     if loads[real_vocab:].any():
@@ -56,22 +124,20 @@ def partition(
             f"id {token} has load {loads[token]} but is a padding id (real_vocab is {real_vocab}); raise real_vocab, or "
             "profile again with the right tokenizer"
         )
-    if strategy in KEEPS_ID_ORDER:
-        shard_of = STRATEGIES[strategy](loads, num_shards, seed)
-    else:
-        real = STRATEGIES[strategy](loads[:real_vocab], num_shards, seed, bursts)
-        shard_of = _spread_padding(real, loads.size, num_shards)
-    return ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab, pad_to=pad_to)
+
+
+def _rows(extra_rows: int | str, home_rows: int) -> int:
+    """Rows per shard from a number of them or a percentage of the home rows, rounded down."""
+    text = str(extra_rows).strip()
+    try:
+        rows = int(float(text[:-1]) / 100 * home_rows + 1e-9) if text.endswith("%") else int(text)
+    except (ValueError, OverflowError):
+        raise MapError(f"extra rows must be a number of rows or a percentage such as 10%, got {extra_rows!r}") from None
+    if rows < 0:
+        raise MapError(f"extra rows must not be negative, got {extra_rows!r}")
+    return rows
 
 
 def real_vocab_of(profile: Profile) -> int:
     """Ids that are tokens: as many as the profile's tokenizer has, all where it is not known."""
     return profile.vocab_size if profile.tokenizer is None else min(profile.tokenizer.num_ids, profile.vocab_size)
-
-
-def _spread_padding(real: npt.NDArray[np.int32], vocab_size: int, num_shards: int) -> npt.NDArray[np.int32]:
-    """Gives padding ids to the shards in turn, those with fewer rows first, so that all rows stay equal within one."""
-    rows = np.bincount(real, minlength=num_shards)
-    turn = np.argsort(rows, kind="stable")
-    padding = turn[np.arange(vocab_size - real.size) % num_shards]
-    return np.concatenate([real, padding]).astype(np.int32)

@@ -14,6 +14,7 @@ which is how frameworks that know only contiguous shards can use it.
 """
 
 import hashlib
+import operator
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -45,6 +46,8 @@ class ShardMap:
     real_vocab: int
 
     def __post_init__(self) -> None:
+        for name in ("home_slots", "vocab_size", "real_vocab"):
+            object.__setattr__(self, name, _whole_number(name, getattr(self, name)))
         token_at = np.asarray(self.token_at)
         if token_at.ndim != 2 or token_at.dtype.kind not in "iu":
             raise MapError(f"token_at must be a matrix of integers [shards, slots], got {token_at.dtype} {token_at.shape}")
@@ -67,18 +70,37 @@ class ShardMap:
         shard_of = np.asarray(shard_of)
         if shard_of.ndim != 1 or shard_of.dtype.kind not in "iu":
             raise MapError(f"shard_of must be integers [vocab_size], got {shard_of.dtype} {shard_of.shape}")
-        if num_shards < 1 or pad_to < 1:
-            raise MapError(f"the number of shards and pad_to must be at least 1, got {num_shards} and {pad_to}")
+        if num_shards < 1:
+            raise MapError(f"the number of shards must be at least 1, got {num_shards}")
         bad = np.flatnonzero((shard_of < 0) | (shard_of >= num_shards))
         if bad.size:
             raise MapError(f"id {bad[0]} is put on shard {shard_of[bad[0]]}; shards are 0 to {num_shards - 1}")
         rows = np.bincount(shard_of, minlength=num_shards)
-        home_slots = -(-int(rows.max(initial=0)) // pad_to) * pad_to
+        home_slots = int(rows.max(initial=0))
         token_at = np.full((num_shards, home_slots), -1, np.int32)
         by_shard = np.argsort(shard_of, kind="stable")
         slot = np.arange(shard_of.size) - np.repeat(np.cumsum(rows) - rows, rows)
         token_at[shard_of[by_shard], slot] = by_shard
-        return cls(token_at, home_slots, shard_of.size, shard_of.size if real_vocab is None else real_vocab)
+        made = cls(token_at, home_slots, shard_of.size, shard_of.size if real_vocab is None else real_vocab)
+        return made.padded(pad_to)
+
+    def with_copies(self, copies: npt.NDArray[Any]) -> "ShardMap":
+        """This map with copy slots as given, ids int [P, E] with -1 behind the last of each shard."""
+        homes = self.token_at[:, : self.home_slots]
+        return ShardMap(np.concatenate([homes, copies], axis=1), self.home_slots, self.vocab_size, self.real_vocab)
+
+    def padded(self, multiple: int) -> "ShardMap":
+        """This map with empty home slots added up to a multiple per shard. Errors: MapError for a multiple below 1."""
+        multiple = _whole_number("pad_to", multiple)
+        if multiple < 1:
+            raise MapError(f"pad_to must be at least 1, got {multiple}")
+        more = -self.home_slots % multiple
+        if not more:
+            return self
+        homes, copies = np.split(self.token_at, [self.home_slots], axis=1)
+        empty = np.full((self.num_shards, more), -1, np.int32)
+        token_at = np.concatenate([homes, empty, copies], axis=1)
+        return ShardMap(token_at, self.home_slots + more, self.vocab_size, self.real_vocab)
 
     @property
     def num_shards(self) -> int:
@@ -88,6 +110,11 @@ class ShardMap:
     def num_slots(self) -> int:
         """Slots per shard, homes and copies: the rows of a local weight."""
         return int(self.token_at.shape[1])
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether any id has more than its home."""
+        return bool((self.token_at[:, self.home_slots :] >= 0).any())
 
     @cached_property
     def home_rows(self) -> npt.NDArray[np.int64]:
@@ -166,6 +193,13 @@ class ShardMap:
         from skewtool.sharding.shard_map_file import load_shard_map
 
         return load_shard_map(Path(path))
+
+
+def _whole_number(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise MapError(f"{name} must be a whole number, got {value!r}") from None
 
 
 def _check_sizes(token_at: npt.NDArray[Any], home_slots: int, vocab_size: int, real_vocab: int) -> None:

@@ -29,9 +29,11 @@ def save_shard_map(shard_map: ShardMap, path: Path) -> None:
 def load_shard_map(path: Path) -> ShardMap:
     """Reads a map file and checks its digest, invariants and fingerprint."""
     header, tensors = load_tensor_file(path, KIND, VERSION)
-    missing = {"home_slots", "vocab_size", "real_vocab", "fingerprint"} - set(header)
-    if missing or "token_at" not in tensors:
-        raise FileFormatError(f"{path} is not a complete map: it lacks {', '.join(sorted(missing)) or 'token_at'}")
+    wrong = [name for name in ("home_slots", "vocab_size", "real_vocab") if not isinstance(header.get(name), int)]
+    wrong += [name for name in ("fingerprint",) if not isinstance(header.get(name), str)]
+    wrong += [name for name in ("token_at",) if name not in tensors]
+    if wrong:
+        raise FileFormatError(f"{path} is not a complete map: it lacks a good {', '.join(wrong)}")
     try:
         shard_map = ShardMap(tensors["token_at"], header["home_slots"], header["vocab_size"], header["real_vocab"])
     except MapError as error:

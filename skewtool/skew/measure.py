@@ -10,7 +10,7 @@ import pandas as pd
 
 from skewtool.errors import MapError
 from skewtool.profiling import Profile, WindowContent
-from skewtool.sharding import LOADS, STRATEGIES, Load, ShardMap, assess, loads_of, partition
+from skewtool.sharding import LOADS, STRATEGIES, Balance, Load, ShardMap, assess, loads_of, partition, shard_loads
 from skewtool.skew.frequencies import hottest_share, rank_frequency_slope
 from skewtool.skew.replay import replay
 from skewtool.skew.steps import consecutive_steps, drawn_steps, sample_windows
@@ -19,6 +19,8 @@ __all__ = ["BASELINES", "HIDDEN", "LayoutSkew", "Quantiles", "SkewReport", "meas
 
 HIDDEN = "hidden"
 """All rows on every shard, each with H / P columns: even by construction."""
+
+Steps = npt.NDArray[np.int64]
 
 BASELINES = ("contiguous", "strided", HIDDEN)
 
@@ -39,14 +41,21 @@ class Quantiles:
         return cls(float(np.percentile(values, 50)), float(np.percentile(values, 99)), float(values.max()))
 
 
+def _json(quantiles: Quantiles | None) -> dict[str, float] | None:
+    return None if quantiles is None else dict(vars(quantiles))
+
+
 @dataclass(frozen=True, eq=False)
 class LayoutSkew:
     """One layout under one kind of load.
 
     `mean_imbalance` and `lower_bound` are busiest / mean over the whole corpus; the bound is for maps of equal rows.
     `step_imbalance` is busiest / mean within each step, `busiest_rows_per_token` what the busiest shard serves in a step
-    per token of a rank (for hidden: rows of H / P columns count as 1 / P). `loads` is the load per shard: int64 [P].
-    `steps`: imbalance of each step, float64 [steps].
+    per token of a rank, and `busiest_remote_rows_per_token` what it sends to other ranks, distinct ids only (for hidden:
+    rows of H / P columns count as 1 / P). `loads` is the load per shard: float64 [P]. `steps`: imbalance of each step,
+    float64 [steps].
+
+    Requests of a rank to its own shard count; lookups of ids on every shard are no requests.
     """
 
     layout: str
@@ -55,8 +64,9 @@ class LayoutSkew:
     lower_bound: float
     step_imbalance: Quantiles | None
     busiest_rows_per_token: Quantiles | None
+    busiest_remote_rows_per_token: Quantiles | None
     extra_rows_per_shard: int
-    loads: npt.NDArray[np.int64]
+    loads: npt.NDArray[np.float64]
     steps: npt.NDArray[np.float64]
 
     def to_json(self) -> dict[str, Any]:
@@ -66,8 +76,9 @@ class LayoutSkew:
             "load": self.load,
             "mean_imbalance": self.mean_imbalance,
             "lower_bound": self.lower_bound,
-            "step_imbalance": None if self.step_imbalance is None else vars(self.step_imbalance),
-            "busiest_rows_per_token": None if self.busiest_rows_per_token is None else vars(self.busiest_rows_per_token),
+            "step_imbalance": _json(self.step_imbalance),
+            "busiest_rows_per_token": _json(self.busiest_rows_per_token),
+            "busiest_remote_rows_per_token": _json(self.busiest_remote_rows_per_token),
             "extra_rows_per_shard": self.extra_rows_per_shard,
         }
 
@@ -130,8 +141,11 @@ def measure_skew(
     unknown = [name for name in against if name != HIDDEN and name not in STRATEGIES]
     if unknown:
         raise MapError(f"unknown layout {unknown[0]!r} to compare with; known are {', '.join([*STRATEGIES, HIDDEN])}")
+    clash = [name for name in maps if name in against or name == HIDDEN]
+    if clash:
+        raise MapError(f"a map is called {clash[0]!r} as one of the layouts to compare with; give it another name")
     for name in against:
-        if name != HIDDEN and name not in maps:
+        if name != HIDDEN:
             maps[name] = partition(profile, num_shards, name, load=loads[0], tokens_per_rank=tokens_per_rank)
     if windows is not None:
         steps = consecutive_steps(windows, num_shards, seed)
@@ -141,13 +155,14 @@ def measure_skew(
         steps = iter(())
     replayed = replay(steps, list(maps.values()), num_shards)
     by_step: dict[Load, npt.NDArray[np.int64]] = {"raw": replayed.raw, "unique": replayed.unique}
+    lookups: dict[Load, npt.NDArray[np.int64]] = {"raw": replayed.tokens, "unique": replayed.distinct}
     layouts = [
-        _layout(name, each, load, profile, tokens_per_rank, by_step[load][:, number])
+        _layout(name, each, load, profile, tokens_per_rank, by_step[load][:, number], replayed.remote[:, number])
         for number, (name, each) in enumerate(maps.items())
         for load in loads
     ]
     if HIDDEN in against:
-        layouts += [_hidden(load, profile, num_shards, tokens_per_rank, by_step[load]) for load in loads]
+        layouts += [_hidden(load, profile, num_shards, tokens_per_rank, lookups[load]) for load in loads]
     return SkewReport(
         num_shards=num_shards,
         tokens_per_rank=tokens_per_rank,
@@ -179,19 +194,18 @@ def _check_covers(name: str, shard_map: ShardMap, profile: Profile) -> None:
         )
 
 
-def _per_shard(shard_map: ShardMap, loads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    total = np.zeros(shard_map.num_shards, np.int64)
-    np.add.at(total, shard_map.shard_of[: loads.size], loads[: shard_map.vocab_size])
-    return total
-
-
 def _layout(
-    name: str, shard_map: ShardMap, load: Load, profile: Profile, tokens_per_rank: int, steps: npt.NDArray[np.int64]
+    name: str, shard_map: ShardMap, load: Load, profile: Profile, tokens_per_rank: int, steps: Steps, remote: Steps
 ) -> LayoutSkew:
     loads = np.zeros(shard_map.vocab_size, np.int64)
     given = loads_of(profile, load, tokens_per_rank)[: loads.size]
     loads[: given.size] = given
-    balance = assess(loads, shard_map.shard_of, shard_map.num_shards)
+    balance = assess(loads, shard_map)
+    per_shard = shard_loads(loads, shard_map)
+    if shard_map.has_copies and len(steps):
+        # Which copy serves a lookup is decided step by step, so the average is that of the steps.
+        per_shard = steps.sum(axis=0).astype(np.float64)
+        balance = Balance.of(per_shard, bound=0)
     busiest, mean = steps.max(axis=1), steps.mean(axis=1)
     imbalance = np.divide(busiest, mean, out=np.ones(mean.size), where=mean > 0)
     return LayoutSkew(
@@ -201,27 +215,26 @@ def _layout(
         lower_bound=balance.lower_bound,
         step_imbalance=Quantiles.of(imbalance),
         busiest_rows_per_token=Quantiles.of(busiest / tokens_per_rank),
+        busiest_remote_rows_per_token=Quantiles.of(remote.max(axis=1) / tokens_per_rank) if load == "unique" else None,
         extra_rows_per_shard=shard_map.num_slots - shard_map.home_slots,
-        loads=_per_shard(shard_map, loads),
+        loads=per_shard,
         steps=imbalance,
     )
 
 
-def _hidden(
-    load: Load, profile: Profile, num_shards: int, tokens_per_rank: int, by_step: npt.NDArray[np.int64]
-) -> LayoutSkew:
-    """Every shard looks up every row, H / P columns of it."""
+def _hidden(load: Load, profile: Profile, num_shards: int, tokens_per_rank: int, lookups: Steps) -> LayoutSkew:
+    """Every shard looks up every row, H / P columns of it; lookups int64 [steps] are those of a whole step."""
     total = int(loads_of(profile, load, tokens_per_rank).sum())
-    # All layouts are asked for the same rows in all; with no layout at all there is nothing to replay either.
-    asked = by_step[:, 0].sum(axis=1) if by_step.shape[1] else np.zeros(by_step.shape[0], np.int64)
+    rows = lookups / num_shards / tokens_per_rank
     return LayoutSkew(
         layout=HIDDEN,
         load=load,
         mean_imbalance=1.0,
         lower_bound=1.0,
-        step_imbalance=Quantiles.of(np.ones(asked.size)),
-        busiest_rows_per_token=Quantiles.of(asked / num_shards / tokens_per_rank),
+        step_imbalance=Quantiles.of(np.ones(lookups.size)),
+        busiest_rows_per_token=Quantiles.of(rows),
+        busiest_remote_rows_per_token=Quantiles.of(rows * (num_shards - 1) / num_shards) if load == "unique" else None,
         extra_rows_per_shard=0,
-        loads=np.full(num_shards, total // num_shards, np.int64),
-        steps=np.ones(asked.size),
+        loads=np.full(num_shards, total / num_shards),
+        steps=np.ones(lookups.size),
     )

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
+from skewtool.errors import MapError
 from skewtool.profiling import WindowContent
 from skewtool.sharding import ShardMap, SlotTable
 from skewtool.sharding.chooser import EVERY_SHARD, choose
@@ -39,29 +40,38 @@ class StepLoads:
     """Rows asked of each shard: int64 [steps, layouts, P].
 
     raw: with repeats; unique: once per source rank; remote: those of unique that come from another rank than the
-    shard's own, which is what crosses the wire.
+    shard's own, which is what crosses the wire. `tokens` and `distinct`, int64 [steps], count all lookups of a step
+    under no layout at all: occurrences, and distinct ids of each rank.
     """
 
     raw: npt.NDArray[np.int64]
     unique: npt.NDArray[np.int64]
     remote: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    distinct: npt.NDArray[np.int64]
 
 
 def replay(steps: Iterable[Sequence[WindowContent]], maps: Sequence[ShardMap], num_shards: int) -> StepLoads:
-    """Routes all steps under each map; all maps have `num_shards` shards and rows for every id of the windows."""
+    """Routes all steps under each map; all maps have `num_shards` shards. Errors: MapError for an id without a row."""
     tables = [SlotTable.of(each) for each in maps]
-    loads: list[npt.NDArray[np.int64]] = []
+    vocab_size = min((each.vocab_size for each in maps), default=np.iinfo(np.int32).max)
+    asked: list[npt.NDArray[np.int64]] = []
+    lookups: list[tuple[int, int]] = []
     for step in steps:
-        asked = np.zeros((3, len(maps), num_shards), np.int64)
+        loads = np.zeros((len(maps), 3, num_shards), np.int64)
         for source, (ids, counts) in enumerate(step):
+            if ids.size and int(ids.max()) >= vocab_size:
+                raise MapError(f"a window holds id {ids.max()}, but a map has rows for {vocab_size} ids only")
             ascending = np.argsort(ids)
             ids, counts = ids[ascending], counts[ascending]
             chosen = np.empty(ids.size, np.int32)
-            for table, (raw, unique, remote) in zip(tables, asked.transpose(1, 0, 2), strict=True):
+            for table, (raw, unique, remote) in zip(tables, loads, strict=True):
                 _request(
                     ids, counts, source, table.shard_of, table.row_of, table.shards, num_shards,
                     chosen, raw, unique, remote,
                 )  # fmt: skip
-        loads.append(asked)
-    together = np.array(loads, np.int64).reshape(-1, 3, len(maps), num_shards)
-    return StepLoads(together[:, 0], together[:, 1], together[:, 2])
+        asked.append(loads)
+        lookups.append((sum(int(counts.sum()) for _, counts in step), sum(ids.size for ids, _ in step)))
+    together = np.array(asked, np.int64).reshape(len(asked), len(maps), 3, num_shards)
+    totals = np.array(lookups, np.int64).reshape(len(lookups), 2)
+    return StepLoads(together[:, :, 0], together[:, :, 1], together[:, :, 2], totals[:, 0], totals[:, 1])

@@ -38,7 +38,7 @@ def drawn_steps(windows: Step, num_ranks: int, seed: int = 0, num_steps: int = D
     """`num_steps` draws of one window per rank: without repeats within a step where there are enough windows."""
     if not windows:
         return
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed % 2**64)
     for _ in range(num_steps):
         chosen = generator.choice(len(windows), num_ranks, replace=len(windows) < num_ranks)
         yield [windows[i] for i in chosen]
