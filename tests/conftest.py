@@ -36,9 +36,7 @@ def _profile_of(
         seed=0,
         dropped={},
         notes=tuple(notes),
-        tokenizer=None
-        if num_token_ids is None
-        else TokenizerSizes("f" * 64, num_token_ids, num_token_ids, num_token_ids),
+        tokenizer=None if num_token_ids is None else TokenizerSizes("f" * 64, num_token_ids, num_token_ids, num_token_ids),
     )
 
 

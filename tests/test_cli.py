@@ -50,9 +50,7 @@ class Files:
 
 
 @pytest.fixture(scope="module")
-def files(
-    tmp_path_factory: pytest.TempPathFactory, zipf_tokens: Callable[..., npt.NDArray[np.int64]]
-) -> Files:
+def files(tmp_path_factory: pytest.TempPathFactory, zipf_tokens: Callable[..., npt.NDArray[np.int64]]) -> Files:
     made = Files(tmp_path_factory.mktemp("cli"))
     tokens = zipf_tokens(4000, 100).astype(np.uint16)
     np.save(made.corpus, tokens)
@@ -113,9 +111,7 @@ def test_profile_of_raw_ids_is_the_same(files: Files, tmp_path: Path) -> None:
 
 
 def test_dropped_tokens_are_counted(files: Files, tmp_path: Path) -> None:
-    found = _json(
-        "profile", files.corpus, "-o", tmp_path / "p", "--vocab-size", 10, "--allow", "bad-ids", "--window", "64"
-    )
+    found = _json("profile", files.corpus, "-o", tmp_path / "p", "--vocab-size", 10, "--allow", "bad-ids", "--window", "64")
     assert sum(found["dropped"].values()) == int((np.load(files.corpus) >= 10).sum())
     assert found["num_tokens"] + sum(found["dropped"].values()) == 4000
 
@@ -301,9 +297,7 @@ BAD_INPUT = [
     pytest.param(
         ["partition", "{profile}", "-o", "{out}", "--shards", "2", "--tokens-per-rank", "65"], "65", id="no such windows"
     ),
-    pytest.param(
-        ["partition", "{counts}", "-o", "{out}", "--shards", "2"], "--window", id="unique load of counts alone"
-    ),
+    pytest.param(["partition", "{counts}", "-o", "{out}", "--shards", "2"], "--window", id="unique load of counts alone"),
     pytest.param(
         ["partition", "{profile}", "-o", "{out}", "--shards", "2", "--real-vocab", "5"], "padding id", id="padding with load"
     ),
@@ -434,9 +428,7 @@ def test_a_map_of_another_kind_is_refused_by_inspect(tmp_path: Path) -> None:
 RUN = "import sys; from skewtool.cli import main; main(prog_name='skewtool')"
 
 
-def test_results_and_notes_go_to_their_own_streams(
-    files: Files, tmp_path: Path, run_python: Callable[..., Any]
-) -> None:
+def test_results_and_notes_go_to_their_own_streams(files: Files, tmp_path: Path, run_python: Callable[..., Any]) -> None:
     done = run_python(RUN, "profile", files.corpus, "-o", tmp_path / "p", "--window", "64", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout, parse_constant=_refuse)["num_tokens"] == 4000

@@ -44,7 +44,7 @@ TABLE = {
 ANY_FOLDER = ("storage", "compiled")
 
 ONLY_NAMES = {
-    ("sharding", "profiling"): {"Profile"},
+    ("sharding", "profiling"): {"Profile", "WindowSample", "WindowStatistics"},  # a Profile and its parts
     ("parallel", "sharding"): {"ShardMap"},
 }
 """Names that one folder may take from another, where it may not take all."""
@@ -92,15 +92,9 @@ def _walk(node: ast.AST, file: Path, at_once: bool = True) -> Iterator[Import]:
         yield from _walk(child, file, inside)
 
 
-IMPORTS = [
-    each
-    for file in sorted(ROOT.rglob("*.py"))
-    for each in _walk(ast.parse(file.read_text(encoding="utf-8")), file)
-]
+IMPORTS = [each for file in sorted(ROOT.rglob("*.py")) for each in _walk(ast.parse(file.read_text(encoding="utf-8")), file)]
 INSIDE = [each for each in IMPORTS if each.module.split(".")[0] == "skewtool" and each.module != "skewtool"]
-OUTSIDE = [
-    each for each in IMPORTS if each.module.split(".")[0] not in {"skewtool", "__future__", *sys.stdlib_module_names}
-]
+OUTSIDE = [each for each in IMPORTS if each.module.split(".")[0] not in {"skewtool", "__future__", *sys.stdlib_module_names}]
 
 
 def _target(each: Import) -> str:

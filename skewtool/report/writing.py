@@ -44,7 +44,7 @@ def write_report(
             raise
         notes.append("Figures are left out: matplotlib is not installed (pip install matplotlib).")
     files["hottest.csv"] = _hottest_csv(profile, hot)
-    files["layouts.csv"] = skew.table().to_csv(index=False).encode(errors="backslashreplace")
+    files["layouts.csv"] = skew.table().to_csv(index=False).encode()
     files["skew.json"] = (json.dumps(skew.to_json(), indent=1, allow_nan=False) + "\n").encode()
     files["index.html"] = page(profile, skew, hot, pictures, notes).encode(errors="backslashreplace")
     return _write(Path(directory), files)

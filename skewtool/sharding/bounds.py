@@ -52,22 +52,26 @@ class Balance:
     """How even loads per shard are. `imbalance` and `lower_bound` are busiest / mean, 1.0 when the total is 0."""
 
     busiest: float
-    mean: float
+    total: float
+    num_shards: int
     bound: float
 
     @classmethod
     def of(cls, per_shard: npt.NDArray[np.float64], bound: float) -> "Balance":
         """Of loads float64 [P], with a bound beside the mean."""
-        mean = float(per_shard.mean())
-        return cls(float(per_shard.max()), mean, max(bound, mean))
+        total = float(per_shard.sum())
+        return cls(float(per_shard.max()), total, per_shard.size, max(bound, total / per_shard.size))
 
     @property
     def imbalance(self) -> float:
-        return self.busiest / self.mean if self.mean else 1.0
+        return self._over_mean(self.busiest)
 
     @property
     def lower_bound(self) -> float:
-        return self.bound / self.mean if self.mean else 1.0
+        return self._over_mean(self.bound)
+
+    def _over_mean(self, load: float) -> float:
+        return load * self.num_shards / self.total if self.total else 1.0
 
     @property
     def gap(self) -> float:
@@ -82,7 +86,8 @@ def assess(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> Balance:
     """
     if not shard_map.has_copies:
         per_shard = [exact_sum(part) for part in _parts(loads, shard_map)]
-        return Balance(max(per_shard), sum(per_shard) / len(per_shard), lower_bound(loads, shard_map.num_shards))
+        bound = lower_bound(loads, shard_map.num_shards)
+        return Balance(max(per_shard), sum(per_shard), len(per_shard), bound)
     return Balance.of(shard_loads(loads, shard_map), float(loads.max(initial=0)) / shard_map.num_shards)
 
 

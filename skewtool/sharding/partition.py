@@ -80,7 +80,7 @@ def make_partition(
     else:
         loads = checked_loads(counts_or_profile)
         real_vocab = loads.size if real_vocab is None else real_vocab
-    _check(loads, num_shards, strategy, real_vocab, seed)
+    _check(loads, num_shards, strategy, real_vocab)
     room = _rows(extra_rows, -(-loads.size // num_shards))
     if room and num_shards > 1:
         if strategy != "balanced":
@@ -109,13 +109,11 @@ def _with_room_for_copies(
     return Partition(homes.with_copies(copies).padded(pad_to), loads)
 
 
-def _check(loads: npt.NDArray[np.int64], num_shards: int, strategy: str, real_vocab: int, seed: int) -> None:
+def _check(loads: npt.NDArray[np.int64], num_shards: int, strategy: str, real_vocab: int) -> None:
     if strategy not in STRATEGIES:
         raise MapError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}")
     if num_shards < 1:
         raise MapError(f"the number of shards must be at least 1, got {num_shards}")
-    if not -(2**63) <= seed < 2**63:
-        raise MapError(f"the seed must fit 64 bits, got {seed}")
     if not 1 <= real_vocab <= loads.size:
         raise MapError(f"real_vocab must be 1 to the {loads.size} ids of the loads, got {real_vocab}")
     if loads[real_vocab:].any():

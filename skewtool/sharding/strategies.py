@@ -46,8 +46,7 @@ def _snake(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = Non
 
 def _random(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
     # Ordered by a hash of (seed, id), not by a library's generator, so that every version gives the same map.
-    key = seed.to_bytes(16, "little", signed=True)
-    stream = hashlib.shake_256(key).digest(8 * loads.size)
+    stream = hashlib.shake_256(str(seed).encode()).digest(8 * loads.size)
     homes = np.empty(loads.size, np.int32)
     homes[np.argsort(np.frombuffer(stream, "<u8"), kind="stable")] = np.arange(loads.size) % num_shards
     return homes

@@ -131,7 +131,8 @@ def measure_skew(
     Errors: MapError when shard counts differ or a map has no row for an id of the profile; ProfileError when the profile
     has no windows of `tokens_per_rank` tokens.
     """
-    maps = dict(maps or {})
+    # Names may come from files; half surrogates, of bytes that are no text, are shown as \\udcXX everywhere.
+    maps = {name.encode(errors="backslashreplace").decode(): each for name, each in (maps or {}).items()}
     num_shards = _common_shards(maps, num_shards)
     loads: tuple[Load, ...] = LOADS if profile.windows else ("raw",)
     if tokens_per_rank is None:

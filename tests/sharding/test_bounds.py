@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skewtool.sharding import Balance, assess, lower_bound
+from skewtool.sharding import Balance, ShardMap, assess, lower_bound
 from skewtool.sharding.balance import balanced_homes
 from skewtool.sharding.bounds import exact_sum
 
@@ -81,7 +81,7 @@ def test_no_map_of_equal_rows_is_below_the_bound(loads: list[int], num_shards: i
 def test_balanced_is_never_below_the_bound(loads: list[int], num_shards: int) -> None:
     array = np.array(loads, np.int64)
     shift = max(0, sum(loads).bit_length() - 62)
-    balance = assess(array, balanced_homes(array >> shift, num_shards), num_shards)
+    balance = assess(array, ShardMap.from_homes(balanced_homes(array >> shift, num_shards), num_shards))
     assert balance.busiest >= balance.bound
     assert balance.gap >= 0
     assert balance.imbalance >= balance.lower_bound >= 1.0 - 1e-12
@@ -114,7 +114,7 @@ def test_assess_equals_plain_sums(data: st.DataObject) -> None:
     num_shards = data.draw(st.integers(1, 6))
     loads = data.draw(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=20))
     homes = data.draw(st.lists(st.integers(0, num_shards - 1), min_size=len(loads), max_size=len(loads)))
-    balance = assess(np.array(loads, np.int64), np.array(homes, np.int32), num_shards)
+    balance = assess(np.array(loads, np.int64), ShardMap.from_homes(np.array(homes, np.int32), num_shards))
     per_shard = [sum(x for x, s in zip(loads, homes, strict=True) if s == shard) for shard in range(num_shards)]
     assert balance.busiest == max(per_shard)
     assert balance.total == sum(loads)
@@ -122,7 +122,7 @@ def test_assess_equals_plain_sums(data: st.DataObject) -> None:
 
 
 def test_nothing_to_do_is_balanced() -> None:
-    balance = assess(np.zeros(4, np.int64), np.zeros(4, np.int32), 3)
+    balance = assess(np.zeros(4, np.int64), ShardMap.from_homes(np.zeros(4, np.int32), 3))
     assert (balance.imbalance, balance.lower_bound, balance.gap) == (1.0, 1.0, 0.0)
 
 
@@ -137,4 +137,4 @@ def test_published_example_of_an_expert_balancer() -> None:
     loads = np.array([90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86], np.int64)
     bound = lower_bound(loads, 8)
     assert bound == 183  # the hottest id alone: rows are 2 or 1
-    assert assess(loads, balanced_homes(loads, 8), 8).busiest >= bound
+    assert assess(loads, ShardMap.from_homes(balanced_homes(loads, 8), 8)).busiest >= bound

@@ -54,7 +54,7 @@ def _bytes(shard_map: ShardMap, folder: Path) -> bytes:
 def test_any_counts_and_any_number_of_shards(strategy: str, counts: list[int], num_shards: int) -> None:
     shard_map = partition(counts, num_shards, strategy)
     _check_equal_rows(shard_map, num_shards, len(counts))
-    balance = assess(np.array(counts, np.int64), shard_map.shard_of, num_shards)
+    balance = assess(np.array(counts, np.int64), shard_map)
     assert balance.busiest >= lower_bound(np.array(counts, np.int64), num_shards)
     assert balance.imbalance >= 1.0 or balance.imbalance == pytest.approx(1.0)
     if not any(counts):
@@ -181,7 +181,7 @@ def test_published_example_of_an_expert_balancer(counts: list[int]) -> None:
     _check_equal_rows(shard_map, 8, 12)
     assert shard_map == partition(counts, 8)
     # Four shards have one row and four have two: the best is to leave the four hottest alone.
-    assert assess(np.array(counts), shard_map.shard_of, 8).busiest == max(counts)
+    assert assess(np.array(counts), shard_map).busiest == max(counts)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_any_profile_gives_equal_rows(profile_of: Callable[..., Profile], data: 
     _check_equal_rows(made, num_shards, vocab_size)
     assert made == partition(profile, num_shards)
     loads = profile.window(4).presence
-    assert assess(loads, made.shard_of, num_shards).busiest >= lower_bound(loads, num_shards)
+    assert assess(loads, made).busiest >= lower_bound(loads, num_shards)
 
 
 def test_a_tokenizer_with_more_ids_than_rows_has_no_padding(profile_of: Callable[..., Profile]) -> None:

@@ -73,9 +73,7 @@ def test_saving_and_loading_changes_nothing(tmp_path_factory: pytest.TempPathFac
     num_shards = data.draw(st.integers(1, 6))
     shard_of = data.draw(st.lists(st.integers(0, num_shards - 1), min_size=1, max_size=30))
     real_vocab = data.draw(st.integers(1, len(shard_of)))
-    made = ShardMap.from_homes(
-        np.array(shard_of), num_shards, real_vocab=real_vocab, pad_to=data.draw(st.integers(1, 4))
-    )
+    made = ShardMap.from_homes(np.array(shard_of), num_shards, real_vocab=real_vocab, pad_to=data.draw(st.integers(1, 4)))
     folder = tmp_path_factory.mktemp("maps")
     made.save(folder / "a.safetensors")
     loaded = ShardMap.load(folder / "a.safetensors")

@@ -27,9 +27,7 @@ def _names(steps: Iterator[list[WindowContent]]) -> Steps:
 def test_consecutive_steps_are_groups_in_order(number: int, num_ranks: int) -> None:
     steps = _names(consecutive_steps(iter(_windows(number)), num_ranks))
     if number >= num_ranks:
-        assert steps == [
-            list(range(first, first + num_ranks)) for first in range(0, number - num_ranks + 1, num_ranks)
-        ]
+        assert steps == [list(range(first, first + num_ranks)) for first in range(0, number - num_ranks + 1, num_ranks)]
     else:
         assert len(steps) == (DRAWN_STEPS if number else 0)
         assert all(len(step) == num_ranks and set(step) <= set(range(number)) for step in steps)
