@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,12 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array
 
 
-def sample_order(window: Window) -> tuple[int, bytes, bytes]:
+def in_sample_order(windows: Iterable[Window]) -> list[Window]:
     """By key; equal keys, as of files with the same name, by content: the order in which windows came never matters."""
-    key, ids, counts = window
-    return key, ids.tobytes(), counts.tobytes()
+    ordered = sorted(windows, key=lambda window: window[0])
+    if all(first[0] != second[0] for first, second in pairwise(ordered)):
+        return ordered  # the usual case, without a copy of every window to compare
+    return sorted(ordered, key=lambda window: (window[0], window[1].tobytes(), window[2].tobytes()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +57,8 @@ class WindowSample:
 
     @classmethod
     def of(cls, windows: Iterable[Window], size: int | None = None) -> "WindowSample":
-        """The first `size` windows in `sample_order`."""
-        ordered = sorted(windows, key=sample_order)[:size]
+        """The first `size` windows, `in_sample_order`."""
+        ordered = in_sample_order(windows)[:size]
         lengths = [window[1].size for window in ordered]
         nothing = [np.empty(0, np.int32)]
         return cls(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from skewtool.compiled import compiled
 from skewtool.corpus import Ids
-from skewtool.profiling.profile import Window, sample_order
+from skewtool.profiling.profile import Window, in_sample_order
 
 __all__ = ["WindowCounter"]
 
@@ -192,7 +192,7 @@ class WindowCounter:
             self._prune()
 
     def _prune(self) -> None:
-        self._kept.sort(key=sample_order)
+        self._kept = in_sample_order(self._kept)
         del self._kept[self._sample_size :]
         if self._kept and len(self._kept) == self._sample_size:
             self._threshold = np.uint64(self._kept[-1][0])
