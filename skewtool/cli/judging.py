@@ -1,0 +1,121 @@
+"""`skew` and `report`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import skewtool
+from skewtool.cli.group import note, print_json
+from skewtool.cli.options import (
+    AGAINST,
+    JSON,
+    PATH,
+    against_names,
+    corpus_options,
+    layout_names,
+    open_part,
+    tokenizer_file,
+)
+
+if TYPE_CHECKING:
+    from skewtool.skew import SkewReport
+
+__all__ = ["report", "skew"]
+
+
+@click.command()
+@click.argument("maps", nargs=-1, type=PATH)
+@click.option("--profile", "profile_file", type=PATH, help="Judge on this profile.")
+@click.option("--corpus", multiple=True, type=PATH, help="Judge on this corpus, its steps in order.")
+@corpus_options
+@click.option("--vocab-size", type=click.IntRange(min=1), help="With --corpus. Default: that of the maps.")
+@click.option("--shards", type=click.IntRange(min=1), help="Default: that of the maps.")
+@AGAINST
+@click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window, or 8192.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of steps drawn from a profile's sample.")
+@JSON
+def skew(
+    maps: tuple[Path, ...], profile_file: Path | None, corpus: tuple[Path, ...], part: tuple[float, float] | None,
+    tokenizer: Path | None, vocab_size: int | None, shards: int | None, against: str, tokens_per_rank: int | None,
+    seed: int, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Loads and imbalance of MAPS and baselines, on average and in every step."""
+    from skewtool.profiling import corpus_windows
+
+    if (profile_file is None) == (not corpus):
+        raise click.UsageError("give either --profile or --corpus to judge on")
+    layouts = layout_names(maps, against_names(against))
+    windows = None
+    if profile_file is not None:
+        judged = skewtool.Profile.load(profile_file)
+    else:
+        opened = open_part(corpus, part, tokenizer=tokenizer, **options)
+        tokens_per_rank = tokens_per_rank or 8192
+        vocab_size = vocab_size or max((each.vocab_size for each in layouts.values()), default=None)
+        judged = skewtool.profile(
+            opened, vocab_size=vocab_size, tokenizer=tokenizer_file(tokenizer), windows=(tokens_per_rank,), sample_size=0
+        )
+        windows = corpus_windows(opened, tokens_per_rank, judged.vocab_size)
+    report = skewtool.measure_skew(
+        judged, layouts, num_shards=shards, against=against_names(against), tokens_per_rank=tokens_per_rank,
+        windows=windows, seed=seed,
+    )  # fmt: skip
+    for each in judged.notes:
+        note(each)
+    _print_skew(report, as_json)
+
+
+def _print_skew(report: "SkewReport", as_json: bool) -> None:
+    from skewtool.skew import WHERE_SKEW_DOES_NOT_MATTER
+
+    if as_json:
+        return print_json(report.to_json())
+    slope = "" if report.rank_frequency_slope is None else f"; rank-frequency slope {report.rank_frequency_slope:.2f}"
+    click.echo(f"hottest 1 % of ids: {report.top1_percent_share:.1%} of tokens, hottest 10: {report.top10_share:.1%}{slope}")
+    steps = f"{report.num_steps:,} steps of {report.num_shards} ranks with {report.tokens_per_rank:,} tokens each"
+    click.echo(f"{steps if report.num_steps else 'no windows, so no steps'}; imbalance is busiest shard / mean\n")
+    table = report.table().dropna(axis="columns", how="all")
+    table.columns = [name.replace("_", " ").replace("busiest rows per token", "rows/token") for name in table.columns]
+    click.echo(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
+    click.echo()
+    for sentence in WHERE_SKEW_DOES_NOT_MATTER:
+        click.echo(sentence)
+    return None
+
+
+@click.command()
+@click.argument("profile_file", metavar="PROFILE", type=PATH)
+@click.argument("maps", nargs=-1, type=PATH)
+@click.option("-o", "--output", required=True, type=PATH, help="Directory for figures, tables and index.html.")
+@click.option("--shards", type=click.IntRange(min=1), help="Default: that of the maps.")
+@AGAINST
+@click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
+@click.option("--tokenizer", type=PATH, help="tokenizer.json, to name the hottest ids.")
+@JSON
+def report(
+    profile_file: Path, maps: tuple[Path, ...], output: Path, shards: int | None, against: str,
+    tokens_per_rank: int | None, tokenizer: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write figures and a page on PROFILE and MAPS to a directory."""
+    import numpy as np
+
+    from skewtool.report import HOTTEST, write_report
+
+    loaded = skewtool.Profile.load(profile_file)
+    measured = skewtool.measure_skew(
+        loaded,
+        layout_names(maps, against_names(against)),
+        num_shards=shards,
+        against=against_names(against),
+        tokens_per_rank=tokens_per_rank,
+    )
+    names = tokenizer_file(tokenizer)
+    hottest = np.argsort(-loaded.counts, kind="stable")[:HOTTEST]
+    index = write_report(
+        output, loaded, measured, None if names is None else {int(i): names.token_text(int(i)) for i in hottest}
+    )
+    if as_json:
+        return print_json({"index": str(index), "files": sorted(path.name for path in output.iterdir())})
+    click.echo(f"report: {index}")
+    return None

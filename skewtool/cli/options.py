@@ -1,0 +1,86 @@
+"""Options and arguments that several commands take, and what they are parsed into."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import skewtool
+
+if TYPE_CHECKING:
+    from skewtool.corpus import Corpus, TokenizerFile
+    from skewtool.sharding import ShardMap
+
+__all__ = [
+    "AGAINST", "JSON", "PATH", "against_names", "corpus_options", "layout_names", "numbers", "open_part", "tokenizer_file",
+]  # fmt: skip
+
+F = TypeVar("F", bound=Callable[..., Any])
+PATH = click.Path(path_type=Path)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def numbers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Whole numbers separated by commas."""
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of whole numbers such as 8192 or 4096,8192") from None
+
+
+def part_of(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    """Two fractions or percentages: 0:80%."""
+    if value is None:
+        return None
+    try:
+        start, stop = (_fraction(part) for part in value.split(":"))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no part such as 0:80% or 0.8:1") from None
+    return start, stop
+
+
+def _fraction(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def corpus_options(function: F) -> F:
+    from skewtool.corpus.opening import FORMATS
+
+    for option in (
+        click.option("--part", callback=part_of, metavar="START:STOP", help="Only this part of the tokens, as 0:80%."),
+        click.option("--column", default="text", show_default=True, help="Field with the text in JSON lines."),
+        click.option("--tokenizer", type=PATH, help="tokenizer.json, to turn text into ids and to know the vocabulary."),
+        click.option("--dtype", help="Type of header-less ids: uint16, uint32, int32, …"),
+        click.option("--format", type=click.Choice(FORMATS), help="Instead of telling it by content."),
+    ):
+        function = option(function)
+    return function
+
+
+def open_part(paths: tuple[Path, ...], part: tuple[float, float] | None, **options: Any) -> "Corpus":
+    corpus = skewtool.open_corpus(paths, **options)
+    return corpus if part is None else corpus.part(*part)
+
+
+def tokenizer_file(path: Path | None) -> "TokenizerFile | None":
+    from skewtool.corpus import TokenizerFile
+
+    return None if path is None else TokenizerFile(path)
+
+
+def layout_names(maps: tuple[Path, ...], against: list[str]) -> dict[str, "ShardMap"]:
+    """Maps by the stem of their file, by the whole path where that is the name of another layout."""
+    stems = [path.stem for path in maps]
+    return {
+        path.stem if [*stems, *against].count(path.stem) == 1 else str(path): skewtool.ShardMap.load(path)
+        for path in maps
+    }  # fmt: skip
+
+
+def against_names(names: str) -> list[str]:
+    return [name for name in names.split(",") if name]
+
+
+AGAINST = click.option("--against", default="contiguous,strided,hidden", show_default=True,
+                       help="Layouts to compare with: strategies and hidden.")  # fmt: skip
