@@ -74,7 +74,12 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
     slope = "" if report.rank_frequency_slope is None else f"; rank-frequency slope {report.rank_frequency_slope:.2f}"
     click.echo(f"hottest 1 % of ids: {report.top1_percent_share:.1%} of tokens, hottest 10: {report.top10_share:.1%}{slope}")
     steps = f"{report.num_steps:,} steps of {report.num_shards} ranks with {report.tokens_per_rank:,} tokens each"
-    click.echo(f"{steps if report.num_steps else 'no windows, so no steps'}; imbalance is busiest shard / mean\n")
+    click.echo(f"{steps if report.num_steps else 'no windows, so no steps'}; imbalance is busiest shard / mean")
+    if report.step_floor is not None:
+        click.echo(
+            f"from chance alone, without copies, a perfect map's steps show p50 {report.step_floor.p50:.3f} and p99 "
+            f"{report.step_floor.p99:.3f} in unique load\n"
+        )
     table = report.table().dropna(axis="columns", how="all")
     table.columns = [name.replace("_", " ").replace("busiest rows per token", "rows/token") for name in table.columns]
     click.echo(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))

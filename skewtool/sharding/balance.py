@@ -7,7 +7,7 @@ falls; each time the exchange that brings the two closest together. Everything i
 so the result is the same on every machine.
 
 Where sampled windows are known the first phase also keeps ids apart that burst together (see `bursts`); the exchanges
-then touch few of them.
+then touch few of them. Small tables that exchanges leave above the bound are searched (see `exact`).
 """
 
 from typing import Any
@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
+from skewtool.sharding.bounds import lower_bound
 from skewtool.sharding.bursts import Bursts, deal_apart
+from skewtool.sharding.exact import SMALL_IDS, searched_homes
 
-__all__ = ["balanced_homes"]
+__all__ = ["balanced_homes", "best_exchange", "insert_row", "remove_row", "sift_down"]
 
 
 @compiled
-def _sift_down(heap: Any, size: Any, load: Any) -> None:
+def sift_down(heap: Any, size: Any, load: Any) -> None:
     """Restores the order by (load, shard) after the root of the binary heap changed."""
     parent = 0
     shard = heap[0]
@@ -53,17 +55,17 @@ def _deal(loads: Any, order: Any, num_shards: Any, members: Any, rows: Any, load
         while rows[heap[0]] > fewest or (rows[heap[0]] == fewest and one_more == 0):
             size -= 1
             heap[0] = heap[size]
-            _sift_down(heap, size, load)
+            sift_down(heap, size, load)
         shard = heap[0]
         members[shard, rows[shard]] = token
         rows[shard] += 1
         load[shard] += loads[token]
         one_more -= rows[shard] > fewest
-        _sift_down(heap, size, load)
+        sift_down(heap, size, load)
 
 
 @compiled
-def _best_exchange(loads: Any, high: Any, low: Any, difference: Any, may_hand_over: Any) -> Any:
+def best_exchange(loads: Any, high: Any, low: Any, difference: Any, may_hand_over: Any) -> Any:
     """Places (i in `high`, j in `low`, gained) of the exchange that brings two shards closest; gained = 0 if none helps.
 
     Both are sorted by falling load. An exchange changes the difference from d to |d - 2 delta|; only 0 < delta < d helps.
@@ -88,7 +90,7 @@ def _best_exchange(loads: Any, high: Any, low: Any, difference: Any, may_hand_ov
 
 
 @compiled
-def _insert(loads: Any, row: Any, size: Any, token: Any) -> None:
+def insert_row(loads: Any, row: Any, size: Any, token: Any) -> None:
     """Puts `token` into the first `size` places of `row`, sorted by falling load, then id."""
     place = size
     while place > 0 and (
@@ -100,7 +102,7 @@ def _insert(loads: Any, row: Any, size: Any, token: Any) -> None:
 
 
 @compiled
-def _remove(row: Any, size: Any, place: Any) -> None:
+def remove_row(row: Any, size: Any, place: Any) -> None:
     for i in range(place, size - 1):
         row[i] = row[i + 1]
 
@@ -117,22 +119,22 @@ def _exchange(loads: Any, members: Any, rows: Any, load: Any, target: Any) -> No
             difference = load[high] - load[low]
             if difference <= 1:
                 break
-            i, j, gained = _best_exchange(
+            i, j, gained = best_exchange(
                 loads, members[high, : rows[high]], members[low, : rows[low]], difference, rows[high] > rows[low]
             )
             if gained > 0:
                 given = members[high, i]
-                _remove(members[high], rows[high], i)
+                remove_row(members[high], rows[high], i)
                 rows[high] -= 1
                 if j < rows[low]:
                     taken = members[low, j]
-                    _remove(members[low], rows[low], j)
+                    remove_row(members[low], rows[low], j)
                     rows[low] -= 1
-                    _insert(loads, members[high], rows[high], taken)
+                    insert_row(loads, members[high], rows[high], taken)
                     rows[high] += 1
                     load[high] += loads[taken]
                     load[low] -= loads[taken]
-                _insert(loads, members[low], rows[low], given)
+                insert_row(loads, members[low], rows[low], given)
                 rows[low] += 1
                 load[high] -= loads[given]
                 load[low] += loads[given]
@@ -167,6 +169,12 @@ def balanced_homes(
         )  # fmt: skip
     _exchange(loads, members, rows, load, -(-int(loads[among].sum()) // num_shards))
     shard_of = np.full(loads.size, -1, np.int32)
+    if order.size <= SMALL_IDS:
+        bound = lower_bound(loads[among], num_shards)
+        better = searched_homes(loads[order], num_shards, bound, int(load.max(initial=0)))
+        if better is not None:
+            shard_of[order] = better
+            return shard_of
     full = np.arange(members.shape[1])[None, :] < rows[:, None]
     shards, slots = np.nonzero(full)
     shard_of[members[shards, slots]] = shards

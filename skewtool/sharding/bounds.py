@@ -5,6 +5,8 @@ The largest of
 - pigeonholes: of the k P + 1 hottest ids some shard holds k + 1, at least the coldest k + 1 of them; and since it holds
   at least floor(V / P) rows, also that many less k + 1 of the coldest ids of all. k = 0 is the hottest id's own load
   with the rows that must come with it.
+
+For small tables that still show a gap the bound is proved by search or integer program (see `exact`).
 """
 
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from skewtool.sharding.exact import SMALL_IDS, proved_bound
 from skewtool.sharding.shard_map import ShardMap
 
 __all__ = ["Balance", "assess", "exact_sum", "lower_bound", "shard_loads"]
@@ -87,6 +90,9 @@ def assess(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> Balance:
     if not shard_map.has_copies:
         per_shard = [exact_sum(part) for part in _parts(loads, shard_map)]
         bound = lower_bound(loads, shard_map.num_shards)
+        equal_rows = int(np.ptp(shard_map.home_rows)) <= 1
+        if equal_rows and max(per_shard) > bound and loads.size <= SMALL_IDS and sum(per_shard) < 1 << _BITS:
+            bound = proved_bound(loads, shard_map.num_shards, bound, max(per_shard))
         return Balance(max(per_shard), sum(per_shard), len(per_shard), bound)
     return Balance.of(shard_loads(loads, shard_map), float(loads.max(initial=0)) / shard_map.num_shards)
 

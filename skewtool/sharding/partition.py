@@ -1,5 +1,6 @@
 """`partition`: from loads, or a profile, to a ShardMap."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,7 +129,8 @@ def _rows(extra_rows: int | str, home_rows: int) -> int:
     """Rows per shard from a number of them or a percentage of the home rows, rounded down."""
     text = str(extra_rows).strip()
     try:
-        rows = int(float(text[:-1]) / 100 * home_rows + 1e-9) if text.endswith("%") else int(text)
+        percent = float(text[:-1]) if text.endswith("%") else 0.0
+        rows = math.floor(percent / 100 * home_rows + 1e-9) if text.endswith("%") else int(text)
     except (ValueError, OverflowError):
         raise MapError(f"extra rows must be a number of rows or a percentage such as 10%, got {extra_rows!r}") from None
     if rows < 0:

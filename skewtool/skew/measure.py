@@ -11,6 +11,7 @@ import pandas as pd
 from skewtool.errors import MapError
 from skewtool.profiling import Profile, WindowContent
 from skewtool.sharding import LOADS, STRATEGIES, Balance, Load, ShardMap, assess, loads_of, partition, shard_loads
+from skewtool.skew.floor import step_floor
 from skewtool.skew.frequencies import hottest_share, rank_frequency_slope
 from skewtool.skew.replay import replay
 from skewtool.skew.steps import consecutive_steps, drawn_steps, sample_windows
@@ -85,7 +86,9 @@ class LayoutSkew:
 
 @dataclass(frozen=True, eq=False)
 class SkewReport:
-    """All layouts under both loads, with the corpus's own skew. `num_steps` is how many steps were replayed."""
+    """All layouts under both loads, with the corpus's own skew. `num_steps` is how many steps were replayed; `step_floor`
+    is the step imbalance of unique load that chance alone gives a perfect map without copies (its max: the median of the
+    largest of as many steps)."""
 
     num_shards: int
     tokens_per_rank: int
@@ -93,6 +96,7 @@ class SkewReport:
     top1_percent_share: float
     top10_share: float
     rank_frequency_slope: float | None
+    step_floor: Quantiles | None
     layouts: tuple[LayoutSkew, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -104,6 +108,7 @@ class SkewReport:
             "top1_percent_share": self.top1_percent_share,
             "top10_share": self.top10_share,
             "rank_frequency_slope": self.rank_frequency_slope,
+            "step_floor": _json(self.step_floor),
             "layouts": [layout.to_json() for layout in self.layouts],
         }
 
@@ -171,8 +176,18 @@ def measure_skew(
         top1_percent_share=hottest_share(profile.counts, -(-profile.vocab_size // 100)),
         top10_share=hottest_share(profile.counts, 10),
         rank_frequency_slope=rank_frequency_slope(profile.counts),
+        step_floor=_floor(profile, num_shards, tokens_per_rank, replayed.raw.shape[0]),
         layouts=tuple(layouts),
     )
+
+
+def _floor(profile: Profile, num_shards: int, tokens_per_rank: int, num_steps: int) -> Quantiles | None:
+    if not profile.windows or not num_steps:
+        return None
+    windows = profile.window(tokens_per_rank)
+    floors = [step_floor(windows, num_shards, p) for p in (0.5, 0.99, 0.5 ** (1 / num_steps))]
+    known = [floor for floor in floors if floor is not None]
+    return Quantiles(*known) if len(known) == 3 else None
 
 
 def _common_shards(maps: Mapping[str, ShardMap], num_shards: int | None) -> int:

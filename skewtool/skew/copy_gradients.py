@@ -1,0 +1,68 @@
+"""What gradients of copies cost, and from which presence on a copy pays for them.
+
+A copy is one more row of an id, on a shard that did not have it. It spares that shard's rank every lookup of the id on
+another shard, and costs two rows at each optimizer update: its gradient goes to the home, and the sum comes back.
+
+With presence p, the share of windows that hold the id, M lookups per update and rows of r bytes, over all ranks:
+
+    saved per update   p M (r + 8 + r)    the row forward, the id that asks for it, its gradient backward
+    cost per update    2 r
+
+One copy on one of P shards helps a given source with probability 1 / P, and there are P sources: p M lookups per update.
+An id on every shard is no other case: P - 1 copies, and an all-reduce sends 2 (P-1)/P r on each of P ranks. So
+
+    a copy pays from   p >= 2 r / (M (2 r + 8)),   just below 1 / M
+
+which hidden size and dtype hardly move. The number of tokens per rank decides: longer windows hold more ids. Without
+optimizer updates a copy costs memory only, and every copy of an id that occurs pays.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from skewtool.profiling import WindowStatistics
+from skewtool.sharding import ShardMap
+from skewtool.skew.layout_bytes import BYTES_PER_ID, at_least_one
+
+__all__ = ["copy_pays_from", "exchanged_rows", "ids_on_every_shard", "ids_whose_copies_pay"]
+
+
+def copy_pays_from(bytes_per_row: int, lookups_per_update: int | None) -> float:
+    """The presence (0 to 1) from which one more copy of an id saves as many bytes as its gradient costs; see the module.
+
+    `lookups_per_update`: micro-steps per optimizer update, None for inference, where the answer is 0: any id that occurs.
+    Errors: MapError for numbers below 1.
+    """
+    bytes_per_row = at_least_one("bytes_per_row", bytes_per_row)
+    if lookups_per_update is None:
+        return 0.0
+    lookups_per_update = at_least_one("lookups_per_update", lookups_per_update)
+    return 2 * bytes_per_row / (lookups_per_update * (2 * bytes_per_row + BYTES_PER_ID))
+
+
+def ids_whose_copies_pay(windows: WindowStatistics, pays_from: float) -> int:
+    """How many ids occur and are in at least the share `pays_from` of the windows."""
+    share = windows.presence / max(windows.num_windows, 1)
+    return int(np.count_nonzero((windows.presence > 0) & (share >= pays_from)))
+
+
+def _on_every_shard(shard_map: ShardMap) -> npt.NDArray[np.bool_]:
+    return np.asarray((shard_map.num_copies > 0) & (shard_map.num_copies == shard_map.num_shards - 1))
+
+
+def ids_on_every_shard(shard_map: ShardMap) -> int:
+    """Ids with a slot on each of several shards: their gradients are all-reduced."""
+    return int(np.count_nonzero(_on_every_shard(shard_map)))
+
+
+def exchanged_rows(shard_map: ShardMap) -> npt.NDArray[np.int64]:
+    """Gradient rows that each rank sends, and receives, in an update for ids on some shards but not all: int64 [P].
+
+    One for each copy it holds (to the home), and one for each copy of an id whose home it is (the sum).
+    """
+    every = _on_every_shard(shard_map)
+    copies = shard_map.token_at[:, shard_map.home_slots :]
+    held = ((copies >= 0) & ~every[copies]).sum(axis=1, dtype=np.int64)
+    sums = np.zeros(shard_map.num_shards, np.int64)
+    np.add.at(sums, shard_map.shard_of, np.where(every, 0, shard_map.num_copies))
+    return np.asarray(held + sums)
