@@ -33,12 +33,13 @@ __all__ = ["report", "skew"]
 @click.option("--shards", type=click.IntRange(min=1), help="Default: that of the maps.")
 @AGAINST
 @click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window, or 8192.")
+@click.option("--shards-per-node", type=click.IntRange(min=1), help="Sources ask slots on their own node first.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of steps drawn from a profile's sample.")
 @JSON
 def skew(
     maps: tuple[Path, ...], profile_file: Path | None, corpus: tuple[Path, ...], part: tuple[float, float] | None,
     tokenizer: Path | None, vocab_size: int | None, shards: int | None, against: str, tokens_per_rank: int | None,
-    seed: int, as_json: bool, **options: Any,
+    shards_per_node: int | None, seed: int, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Loads and imbalance of MAPS and baselines, on average and in every step."""
     from skewtool.profiling import corpus_windows
@@ -59,7 +60,7 @@ def skew(
         windows = corpus_windows(opened, tokens_per_rank, judged.vocab_size)
     report = skewtool.measure_skew(
         judged, layouts, num_shards=shards, against=against_names(against), tokens_per_rank=tokens_per_rank,
-        windows=windows, seed=seed,
+        windows=windows, shards_per_node=shards_per_node, seed=seed,
     )  # fmt: skip
     for each in judged.notes:
         note(each)

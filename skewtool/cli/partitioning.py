@@ -25,13 +25,14 @@ __all__ = ["partition"]
               help="Distinct ids per rank and step, or every occurrence.")  # fmt: skip
 @click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
 @click.option("--extra-rows", default="0", show_default=True, help="Room for copies per shard: rows, or 10%.")
+@click.option("--shards-per-node", type=click.IntRange(min=1), help="Copies save traffic between nodes of this size first.")
 @click.option("--real-vocab", type=click.IntRange(min=1), help="Ids from here on are padding. Default: the tokenizer's.")
 @click.option("--pad-to", type=click.IntRange(min=1), default=1, show_default=True, help="Home slots in multiples of this.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random strategy.")
 @JSON
 def partition(
     profile: Path, output: Path, shards: int, strategy: str, load: Any, tokens_per_rank: int | None, extra_rows: str,
-    real_vocab: int | None, pad_to: int, seed: int, as_json: bool,
+    shards_per_node: int | None, real_vocab: int | None, pad_to: int, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Compute a shard map from a PROFILE: equal rows per shard, even load, copies of hot rows where there is room."""
     from skewtool.sharding import make_partition
@@ -43,7 +44,7 @@ def partition(
     }  # fmt: skip
     skewtool.partition(loaded, 1, **settings)  # compiles what the timed call runs
     start = time.perf_counter()
-    made = make_partition(loaded, shards, extra_rows=extra_rows, **settings)
+    made = make_partition(loaded, shards, extra_rows=extra_rows, shards_per_node=shards_per_node, **settings)
     seconds = time.perf_counter() - start
     made.shard_map.save(output)
     found = _partition_json(made, strategy, load) | {"seconds": round(seconds, 6)}
@@ -86,11 +87,11 @@ def _partition_json(made: "Partition", strategy: str, load: str) -> dict[str, An
 
 def _explain_copies(made: "Partition") -> None:
     """Which copies were chosen and why, beside what else was tried."""
-    assert made.chosen is not None
+    by_node = any(each.between_nodes_per_token for each in made.candidates)
     click.echo("copies, judged on sampled windows that the map had not learnt from:")
     for each in made.candidates:
         click.echo(
             f"{'>' if each is made.chosen else ' '} {each.every:,} ids on every shard, {each.several:,} on two or more: "
             f"steps p50 {each.step_p50:.4f}, p99 {each.step_p99:.4f}; busiest shard serves {each.requests_per_token:.4f} "
-            "rows per token"
+            f"rows per token{f', {each.between_nodes_per_token:.4f} cross nodes' if by_node else ''}"
         )

@@ -7,6 +7,8 @@ source spreads its requests so that no shard gets more than another, as far as t
     has the fewest requests of this source so far (its own request, from an earlier pass, not counted); ties go to the
     source's own shard, then to the next shard after it, cyclically.
 
+Where shards are told to lie on nodes, slots on other nodes than the source's are looked at only when its own node has none.
+
 All ids of a group look at the same numbers, so a group is one vector operation on a GPU, and the result is the same
 integers everywhere. Because ties go on from the source's own shard, remainders of different sources fall on different
 shards. Three passes leave the shards of a source within about one request of each other; the first alone within four.
@@ -19,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
+from skewtool.errors import MapError
 from skewtool.sharding.shard_map import ShardMap
 
 __all__ = ["GROUPS", "PASSES", "SlotTable", "choose_slots"]
@@ -43,10 +46,17 @@ class SlotTable:
     row_of: npt.NDArray[np.int32]
     shards: npt.NDArray[np.int32]
     num_shards: int
+    shards_per_node: int
 
     @classmethod
-    def of(cls, shard_map: ShardMap) -> "SlotTable":
-        """The table of a map."""
+    def of(cls, shard_map: ShardMap, shards_per_node: int | None = None) -> "SlotTable":
+        """The table of a map; shards [k n, (k + 1) n) are on one node of n = `shards_per_node` (default: all on one).
+
+        Errors: MapError when nodes would be of unequal size.
+        """
+        shards_per_node = shard_map.num_shards if shards_per_node is None else shards_per_node
+        if shards_per_node < 1 or shard_map.num_shards % shards_per_node:
+            raise MapError(f"{shard_map.num_shards} shards are no whole number of nodes of {shards_per_node} shards")
         num_slots = shard_map.num_copies + 1
         row_of = np.full(shard_map.vocab_size, ONE_SLOT, np.int32)
         chosen = np.flatnonzero((num_slots > 1) & (num_slots < shard_map.num_shards))
@@ -61,12 +71,20 @@ class SlotTable:
         sizes = np.bincount(rows, minlength=chosen.size)
         place = np.arange(rows.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         shards[rows[by_row], place] = where[by_row]
-        return cls(shard_map.shard_of, row_of, shards, shard_map.num_shards)
+        return cls(shard_map.shard_of, row_of, shards, shard_map.num_shards, shards_per_node)
+
+    @property
+    def arrays(self) -> tuple[Any, Any, Any, int, int]:
+        """What the compiled chooser takes."""
+        return self.shard_of, self.row_of, self.shards, self.num_shards, self.shards_per_node
 
 
 @compiled
-def choose(ids: Any, source: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any, chosen: Any) -> None:
+def choose(
+    ids: Any, source: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any, shards_per_node: Any, chosen: Any
+) -> None:
     """Fills `chosen` int32 [n] for distinct ascending `ids`; the compiled form of `choose_slots`."""
+    far_away = (ids.size + 2) * num_shards  # more than any number of requests can cost
     requests = np.zeros(num_shards, np.int64)
     several = np.empty(ids.size, np.int64)
     number = 0
@@ -91,6 +109,8 @@ def choose(ids: Any, source: Any, shard_of: Any, row_of: Any, shards: Any, num_s
                     if shard < 0:
                         break
                     cost = (before[shard] - (shard == chosen[i])) * num_shards + (shard - source) % num_shards
+                    if shard // shards_per_node != source // shards_per_node:
+                        cost += far_away
                     if best < 0 or cost < least:
                         best, least = shard, cost
                 if chosen[i] >= 0:
@@ -105,5 +125,5 @@ def choose_slots(ids: npt.NDArray[Any], source: int, table: SlotTable) -> npt.ND
     Ids on every shard give `source` itself: they are read in place. See the module for the rule.
     """
     chosen = np.empty(ids.size, np.int32)
-    choose(ids, source, table.shard_of, table.row_of, table.shards, table.num_shards, chosen)
+    choose(ids, source, *table.arrays, chosen)
     return chosen

@@ -9,6 +9,9 @@ next ids a second slot each with the rest (third slots, if all have two). Half i
 sampled windows come one by one, while the windows of a real step are neighbours, often of one long document, and burst
 together. Each candidate is replayed on sampled windows with the chooser that will run. Of those whose 99th percentile of
 busiest / mean is within 0.002 of the best, the one with the fewest requests to its busiest shard is taken.
+
+With shards on several nodes the traffic between nodes comes first: the hottest ids of the second kind get a slot on every
+node, which saves the requests of a whole node each, and the candidate with the least traffic between nodes is taken.
 """
 
 from collections.abc import Sequence
@@ -38,7 +41,7 @@ class CopyCandidate:
 
     `every` ids are on every shard and `several` on two or a few. `step_p50`, `step_p99`: busiest / mean in a step;
     `requests_per_token`: rows asked of the busiest shard (median step) per token of a rank. `imbalance`: busiest / mean
-    over all windows.
+    over all windows. `between_nodes_per_token`: distinct rows a rank asks of other nodes per token, on average.
     """
 
     every: int
@@ -47,6 +50,7 @@ class CopyCandidate:
     step_p50: float
     step_p99: float
     requests_per_token: float
+    between_nodes_per_token: float
 
 
 def spread_rows(shard_of: npt.NDArray[np.int32], ids: npt.NDArray[np.int64], num_shards: int) -> None:
@@ -60,47 +64,70 @@ def spread_rows(shard_of: npt.NDArray[np.int32], ids: npt.NDArray[np.int64], num
 
 
 @compiled
-def _second_slots(order: Any, loads: Any, shard_of: Any, free: Any, copies: Any, used: Any, holders: Any) -> Any:
-    """Gives each id of `order` one more slot, and again while slots are free; returns how many ids have more than one.
+def _give_slot(
+    place: Any, level: Any, token_load: Any, apart: Any, load: Any, free: Any, holders: Any, shards_per_node: Any
+) -> Any:
+    """The shard for one more slot of the id holders[place], its number `level`; -1 when none can take it.
 
-    The slot goes to the shard with the least load of such copies that has a free one and does not hold the id (ties: the
-    next after its last slot, cyclically). copies int32 [P, E] and used [P] are filled; holders [n, C] has the home first.
+    It has a free slot, does not hold the id and, with `apart`, is on a node that does not either; the least load of such
+    copies wins, ties go to the next after the last slot, cyclically.
     """
     num_shards = free.size
-    load = np.zeros(num_shards, np.float64)
-    several = 0
-    for level in range(1, holders.shape[1]):
+    best = -1
+    for step in range(1, num_shards):
+        shard = (holders[place, level - 1] + step) % num_shards
+        if free[shard] == 0 or (best >= 0 and load[shard] >= load[best]):
+            continue
+        held = False
+        for holder in holders[place, :level]:
+            held |= holder == shard or (apart and holder // shards_per_node == shard // shards_per_node)
+        if not held:
+            best = shard
+    if best >= 0:
+        holders[place, level] = best
+        free[best] -= 1
+        load[best] += token_load / (level + 1)
+    return best
+
+
+@compiled
+def _further_slots(order: Any, loads: Any, free: Any, copies: Any, used: Any, holders: Any, shards_per_node: Any) -> Any:
+    """Gives the ids of `order` further slots while some are free; returns how many ids got any.
+
+    First, with several nodes, a slot on every node for the hottest ids: each saves the requests of a whole node. Then one
+    more slot for each id in turn, and again. copies int32 [P, E] and used [P] are filled; holders [n, C] has the home first.
+    """
+    load = np.zeros(free.size, np.float64)
+    slots = np.ones(order.size, np.int64)
+    nodes = free.size // shards_per_node
+    for turn in range(holders.shape[1]):
+        apart = turn == 0
         given = False
         for place in range(order.size):
-            if holders[place, level - 1] < 0:
-                continue
-            token = order[place]
-            best = -1
-            for step in range(1, num_shards):
-                shard = (holders[place, level - 1] + step) % num_shards
-                if free[shard] == 0 or (best >= 0 and load[shard] >= load[best]):
-                    continue
-                held = False
-                for holder in holders[place, :level]:
-                    held |= holder == shard
-                if not held:
-                    best = shard
-            if best < 0:
-                continue
-            holders[place, level] = best
-            copies[best, used[best]] = token
-            used[best] += 1
-            free[best] -= 1
-            load[best] += loads[token] / (level + 1)
-            several += level == 1
-            given = True
-        if not given:
+            for _ in range(nodes - 1 if apart else 1):
+                level = slots[place]
+                if level >= holders.shape[1]:
+                    break
+                shard = _give_slot(place, level, loads[order[place]], apart, load, free, holders, shards_per_node)
+                if shard < 0:
+                    break
+                copies[shard, used[shard]] = order[place]
+                used[shard] += 1
+                slots[place] += 1
+                given = True
+        if not given and not apart:
             break
-    return several
+    return (slots > 1).sum()
 
 
 def _with_copies(
-    loads: npt.NDArray[np.int64], real_vocab: int, num_shards: int, extra_rows: int, every: int, bursts: Bursts | None
+    loads: npt.NDArray[np.int64],
+    real_vocab: int,
+    num_shards: int,
+    extra_rows: int,
+    shards_per_node: int,
+    every: int,
+    bursts: Bursts | None,
 ) -> tuple[ShardMap, int]:
     """The map with the `every` hottest ids on all shards and second slots for the next ones; how many got those."""
     order = np.argsort(-loads[:real_vocab], kind="stable")
@@ -116,9 +143,10 @@ def _with_copies(
         used[shard] = away.size
     rest = rest[loads[rest] > 0]
     free = extra_rows - used
-    holders = np.full((rest.size, _most_slots(int(free.sum()), rest.size, num_shards)), -1, np.int32)
+    most_slots = max(_most_slots(int(free.sum()), rest.size, num_shards), num_shards // shards_per_node)
+    holders = np.full((rest.size, most_slots), -1, np.int32)
     holders[:, :1] = shard_of[rest][:, None]
-    several = _second_slots(rest, loads, shard_of, free, copies, used, holders)
+    several = _further_slots(rest, loads, free, copies, used, holders, shards_per_node)
     homes = ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab)
     return homes.with_copies(copies), int(several)
 
@@ -130,30 +158,29 @@ def _most_slots(free: int, num_ids: int, num_shards: int) -> int:
 
 @compiled
 def _requests(
-    indptr: Any, ids: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any, longest: Any, requests: Any
-) -> None:
+    indptr: Any, ids: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any, shards_per_node: Any,
+    longest: Any, requests: Any,
+) -> None:  # fmt: skip
     """requests int64 [windows, P]: what window k, looked up by rank k % P, asks of each shard."""
     chosen = np.empty(longest, np.int32)
     for number in range(indptr.size - 1):
         window = np.sort(ids[indptr[number] : indptr[number + 1]])
-        choose(window, number % num_shards, shard_of, row_of, shards, num_shards, chosen)
+        choose(window, number % num_shards, shard_of, row_of, shards, num_shards, shards_per_node, chosen)
         for i in range(window.size):
             if row_of[window[i]] != EVERY_SHARD:
                 requests[number, chosen[i]] += 1
 
 
-def _judge(shard_map: ShardMap, windows: WindowSample, tokens_per_rank: int) -> tuple[float, float, float, float]:
-    """Busiest / mean over all `windows`; over drawn steps its median and 99th percentile, and median requests per token.
+def _judge(table: SlotTable, windows: WindowSample, tokens_per_rank: int) -> tuple[float, float, float, float, float]:
+    """Busiest / mean over all `windows`; over drawn steps its median and 99th percentile, and median requests per token;
+    and requests to other nodes per token.
 
     Each window is looked up by one rank; a step draws one of its windows for each rank.
     """
-    table = SlotTable.of(shard_map)
-    num_shards = shard_map.num_shards
+    num_shards = table.num_shards
     requests = np.zeros((len(windows), num_shards), np.int64)
     longest = int(np.diff(windows.indptr).max())
-    _requests(
-        windows.indptr, windows.ids, table.shard_of, table.row_of, table.shards, num_shards, longest, requests
-    )  # fmt: skip
+    _requests(windows.indptr, windows.ids, *table.arrays, longest, requests)
     whole = len(windows) // num_shards
     generator = np.random.default_rng(0)
     draws = generator.integers(0, whole, (_DRAWN_STEPS, num_shards)) * num_shards + np.arange(num_shards)
@@ -168,11 +195,18 @@ def _judge(shard_map: ShardMap, windows: WindowSample, tokens_per_rank: int) -> 
         float(np.percentile(imbalance, 50)),
         float(np.percentile(imbalance, 99)),
         float(np.median(busiest)) / tokens_per_rank,
+        float(requests[_on_other_nodes(table, len(windows))].sum()) / len(windows) / tokens_per_rank,
     )
 
 
+def _on_other_nodes(table: SlotTable, num_windows: int) -> npt.NDArray[np.bool_]:
+    """bool [windows, P]: whether the shard is on another node than the rank that looks the window up."""
+    node = np.arange(table.num_shards) // table.shards_per_node
+    return np.asarray(node[np.arange(num_windows) % table.num_shards][:, None] != node[None, :])
+
+
 def choose_copies(
-    statistics: WindowStatistics, real_vocab: int, num_shards: int, extra_rows: int
+    statistics: WindowStatistics, real_vocab: int, num_shards: int, extra_rows: int, shards_per_node: int
 ) -> tuple[ShardMap, CopyCandidate, Sequence[CopyCandidate]]:
     """The map that spends `extra_rows` rows per shard best, the candidate it follows, and all that were tried.
 
@@ -186,15 +220,21 @@ def choose_copies(
     bursts = Bursts.of(statistics, num_shards, learnt)
     candidates = []
     for every in _splits(int(np.count_nonzero(loads[:real_vocab])), num_shards, extra_rows):
-        shard_map, several = _with_copies(loads, real_vocab, num_shards, extra_rows, every, bursts)
-        candidates.append(CopyCandidate(every, several, *_judge(shard_map, unseen, statistics.length)))
-    even_enough = min(candidate.step_p99 for candidate in candidates) + _SAME_EVENNESS
-    best = min(
-        (candidate for candidate in candidates if candidate.step_p99 <= even_enough),
-        key=lambda candidate: (candidate.requests_per_token, candidate.every),
-    )
+        shard_map, several = _with_copies(loads, real_vocab, num_shards, extra_rows, shards_per_node, every, bursts)
+        table = SlotTable.of(shard_map, shards_per_node)
+        candidates.append(CopyCandidate(every, several, *_judge(table, unseen, statistics.length)))
+    best = _best(candidates, by_node=shards_per_node < num_shards)
     bursts = Bursts.of(statistics, num_shards)
-    return _with_copies(loads, real_vocab, num_shards, extra_rows, best.every, bursts)[0], best, candidates
+    return _with_copies(loads, real_vocab, num_shards, extra_rows, shards_per_node, best.every, bursts)[0], best, candidates
+
+
+def _best(candidates: Sequence[CopyCandidate], by_node: bool) -> CopyCandidate:
+    """With several nodes the least traffic between them; else the least requests among the even ones."""
+    if by_node:
+        return min(candidates, key=lambda candidate: (candidate.between_nodes_per_token, candidate.step_p99))
+    even_enough = min(candidate.step_p99 for candidate in candidates) + _SAME_EVENNESS
+    even = [candidate for candidate in candidates if candidate.step_p99 <= even_enough]
+    return min(even, key=lambda candidate: (candidate.requests_per_token, candidate.every))
 
 
 def _splits(seen: int, num_shards: int, extra_rows: int) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.errors import MapError
-from skewtool.profiling import Profile, WindowStatistics
+from skewtool.profiling import Profile
 from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.copies import CopyCandidate, choose_copies, spread_rows
 from skewtool.sharding.even_split import copies_by_load
@@ -37,6 +37,7 @@ def partition(
     load: Load = "unique",
     tokens_per_rank: int | None = None,
     extra_rows: int | str = 0,
+    shards_per_node: int | None = None,
     real_vocab: int | None = None,
     pad_to: int = 1,
     seed: int = 0,
@@ -48,6 +49,7 @@ def partition(
     A vector of V whole numbers, one per id, is taken as the loads themselves. `extra_rows`: room for copies on each
     shard, as rows or as a percentage of its home rows ("10%"); "balanced" only. Ids from `real_vocab` on are padding:
     they have rows, spread evenly, but must have no load (default: what the profile's tokenizer says, else none).
+    `shards_per_node`: copies first save traffic between nodes of so many shards (shards in order, node by node).
     `pad_to` rounds the home slots per shard up to a multiple. `seed` is for "random".
 
     Errors: MapError for loads that are no whole numbers of at least 0, for padding ids with load, and for parameters out
@@ -55,7 +57,7 @@ def partition(
     """
     return make_partition(
         counts_or_profile, num_shards, strategy, load=load, tokens_per_rank=tokens_per_rank, extra_rows=extra_rows,
-        real_vocab=real_vocab, pad_to=pad_to, seed=seed,
+        shards_per_node=shards_per_node, real_vocab=real_vocab, pad_to=pad_to, seed=seed,
     ).shard_map  # fmt: skip
 
 
@@ -67,6 +69,7 @@ def make_partition(
     load: Load = "unique",
     tokens_per_rank: int | None = None,
     extra_rows: int | str = 0,
+    shards_per_node: int | None = None,
     real_vocab: int | None = None,
     pad_to: int = 1,
     seed: int = 0,
@@ -86,7 +89,12 @@ def make_partition(
     if room and num_shards > 1:
         if strategy != "balanced":
             raise MapError(f"only the balanced strategy places copies; {strategy} takes no extra rows")
-        return _with_room_for_copies(loads, windows, real_vocab, num_shards, room, pad_to)
+        if num_shards % (shards_per_node or num_shards):
+            raise MapError(f"{num_shards} shards are no whole number of nodes of {shards_per_node} shards")
+        if windows is None or len(windows.sample) < num_shards:
+            return _with_copies_by_load(loads, real_vocab, num_shards, room, pad_to)
+        shard_map, chosen, tried = choose_copies(windows, real_vocab, num_shards, room, shards_per_node or num_shards)
+        return Partition(shard_map.padded(pad_to), loads, chosen, tuple(tried))
     if strategy in KEEPS_ID_ORDER:
         shard_of = STRATEGIES[strategy](loads, num_shards, seed)
     else:
@@ -97,12 +105,9 @@ def make_partition(
     return Partition(ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab, pad_to=pad_to), loads)
 
 
-def _with_room_for_copies(
-    loads: npt.NDArray[np.int64], windows: WindowStatistics | None, real_vocab: int, num_shards: int, room: int, pad_to: int
+def _with_copies_by_load(
+    loads: npt.NDArray[np.int64], real_vocab: int, num_shards: int, room: int, pad_to: int
 ) -> Partition:
-    if windows is not None and len(windows.sample) >= num_shards:
-        shard_map, chosen, candidates = choose_copies(windows, real_vocab, num_shards, room)
-        return Partition(shard_map.padded(pad_to), loads, chosen, tuple(candidates))
     shard_of, copies = copies_by_load(loads[:real_vocab], num_shards, room)
     shard_of = np.concatenate([shard_of, np.full(loads.size - real_vocab, -1, np.int32)])
     spread_rows(shard_of, np.arange(real_vocab, loads.size), num_shards)

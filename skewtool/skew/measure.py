@@ -125,13 +125,14 @@ def measure_skew(
     against: Sequence[str] = BASELINES,
     tokens_per_rank: int | None = None,
     windows: Iterable[WindowContent] | None = None,
+    shards_per_node: int | None = None,
     seed: int = 0,
 ) -> SkewReport:
     """Judges maps, by name, and the layouts of `against` (strategies, computed from this profile, or "hidden").
 
     `profile` is what is judged on, best of a corpus that the maps were not built from. Steps are replayed from
     `windows` (see `skewtool.profiling.corpus_windows`), by default from seeded draws of the profile's sample. A profile
-    without windows is judged on average and by raw load only.
+    without windows is judged on average and by raw load only. `shards_per_node`: sources ask their own node first.
 
     Errors: MapError when shard counts differ or a map has no row for an id of the profile; ProfileError when the profile
     has no windows of `tokens_per_rank` tokens.
@@ -159,7 +160,7 @@ def measure_skew(
         steps = drawn_steps(sample_windows(profile.window(tokens_per_rank).sample), num_shards, seed)
     else:
         steps = iter(())
-    replayed = replay(steps, list(maps.values()), num_shards)
+    replayed = replay(steps, list(maps.values()), num_shards, shards_per_node)
     by_step: dict[Load, npt.NDArray[np.int64]] = {"raw": replayed.raw, "unique": replayed.unique}
     lookups: dict[Load, npt.NDArray[np.int64]] = {"raw": replayed.tokens, "unique": replayed.distinct}
     layouts = [

@@ -23,11 +23,12 @@ __all__ = ["StepLoads", "replay"]
 
 @compiled
 def _request(
-    ids: Any, counts: Any, source: Any, shard_of: Any, row_of: Any, shards: Any, num_shards: Any,
+    ids: Any, counts: Any, source: Any,
+    shard_of: Any, row_of: Any, shards: Any, num_shards: Any, shards_per_node: Any,
     chosen: Any, raw: Any, unique: Any, remote: Any,
 ) -> None:  # fmt: skip
     """Adds the requests of one source rank: all of them to raw and unique [P], those to other ranks to remote [P]."""
-    choose(ids, source, shard_of, row_of, shards, num_shards, chosen)
+    choose(ids, source, shard_of, row_of, shards, num_shards, shards_per_node, chosen)
     for i in range(ids.size):
         if row_of[ids[i]] != EVERY_SHARD:
             raw[chosen[i]] += counts[i]
@@ -51,9 +52,14 @@ class StepLoads:
     distinct: npt.NDArray[np.int64]
 
 
-def replay(steps: Iterable[Sequence[WindowContent]], maps: Sequence[ShardMap], num_shards: int) -> StepLoads:
-    """Routes all steps under each map; all maps have `num_shards` shards. Errors: MapError for an id without a row."""
-    tables = [SlotTable.of(each) for each in maps]
+def replay(
+    steps: Iterable[Sequence[WindowContent]], maps: Sequence[ShardMap], num_shards: int, shards_per_node: int | None = None
+) -> StepLoads:
+    """Routes all steps under each map; all maps have `num_shards` shards, `shards_per_node` of them on one node.
+
+    Errors: MapError for an id without a row, or nodes of unequal size.
+    """
+    tables = [SlotTable.of(each, shards_per_node) for each in maps]
     vocab_size = min((each.vocab_size for each in maps), default=np.iinfo(np.int32).max)
     asked: list[npt.NDArray[np.int64]] = []
     lookups: list[tuple[int, int]] = []
@@ -66,10 +72,7 @@ def replay(steps: Iterable[Sequence[WindowContent]], maps: Sequence[ShardMap], n
             ids, counts = ids[ascending], counts[ascending]
             chosen = np.empty(ids.size, np.int32)
             for table, (raw, unique, remote) in zip(tables, loads, strict=True):
-                _request(
-                    ids, counts, source, table.shard_of, table.row_of, table.shards, num_shards,
-                    chosen, raw, unique, remote,
-                )  # fmt: skip
+                _request(ids, counts, source, *table.arrays, chosen, raw, unique, remote)
         asked.append(loads)
         lookups.append((sum(int(counts.sum()) for _, counts in step), sum(ids.size for ids, _ in step)))
     together = np.array(asked, np.int64).reshape(len(asked), len(maps), 3, num_shards)

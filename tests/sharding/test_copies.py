@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
-from skewtool.sharding import ShardMap, make_partition, partition, shard_loads
+from skewtool.sharding import ShardMap, SlotTable, choose_slots, make_partition, partition, shard_loads
 
 ProfileOf = Callable[..., Profile]
 
@@ -140,3 +140,35 @@ def test_padding_to_a_multiple_leaves_copies_behind_the_homes() -> None:
     assert shard_map.home_slots == 4
     assert (shard_map.token_at[:, 3] == -1).all()
     assert shard_map.copy_rows.sum() > 0
+
+
+def _requests_between_nodes(profile: Profile, shard_map: ShardMap, shards_per_node: int) -> int:
+    """Distinct rows that sampled windows ask of other nodes, window k looked up by rank k % P."""
+    table = SlotTable.of(shard_map, shards_per_node)
+    crossing = 0
+    for number, (_, ids, _) in enumerate(profile.window(256).sample.windows()):
+        source = number % shard_map.num_shards
+        shards = choose_slots(np.sort(ids), source, table)
+        crossing += int((shards // shards_per_node != source // shards_per_node).sum())
+    return crossing
+
+
+def test_copies_by_node_save_traffic_between_nodes(bursty: Profile) -> None:
+    by_node = partition(bursty, 8, extra_rows="10%", shards_per_node=4)
+    _check(by_node, 12)
+    plain = partition(bursty, 8, extra_rows="10%")
+    assert _requests_between_nodes(bursty, by_node, 4) < 0.8 * _requests_between_nodes(bursty, plain, 4)
+
+
+def test_slots_on_other_nodes_are_asked_only_when_there_is_none_here(bursty: Profile) -> None:
+    shard_map = partition(bursty, 8, extra_rows="10%", shards_per_node=4)
+    for source in (0, 5):
+        shards = choose_slots(np.arange(1000), source, SlotTable.of(shard_map, 4))
+        for token in np.flatnonzero(shards // 4 != source // 4):
+            first = source // 4 * 4
+            assert not (shard_map.token_at[first : first + 4] == token).any()
+
+
+def test_nodes_of_unequal_size_are_refused(bursty: Profile) -> None:
+    with pytest.raises(MapError, match="no whole number of nodes of 3"):
+        partition(bursty, 8, extra_rows="10%", shards_per_node=3)
