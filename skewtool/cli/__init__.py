@@ -10,7 +10,9 @@ from skewtool.cli.group import ErrorGroup
 from skewtool.cli.inspecting import inspect, verify
 from skewtool.cli.judging import report, skew
 from skewtool.cli.partitioning import partition
+from skewtool.cli.planning import plan
 from skewtool.cli.profiling import merge, profile
+from skewtool.cli.rebalancing import rebalance
 
 __all__ = ["main"]
 
@@ -24,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (profile, merge, inspect, partition, verify, skew, report):
+for command in (profile, merge, inspect, partition, plan, rebalance, verify, skew, report):
     main.add_command(command)

@@ -74,7 +74,7 @@ def test_a_hand_over_costs_one_row_and_an_exchange_two() -> None:
     assert (shard_of.tolist(), busiest) == ([0, 1, 0, 1], 8)  # of equal rows the lower id
     assert _exchanged([5, 3, 3, 1], [0, 0, 1, 1], 1)[1] == 8
     shard_of, busiest = _exchanged([5, 3, 3, 1], [0, 0, 1, 1], 2)
-    assert (shard_of.tolist(), busiest) == ([0, 1, 1, 0], 6)
+    assert (shard_of.tolist(), busiest) == ([1, 0, 0, 1], 6)
 
 
 def test_ids_that_may_not_move_stay() -> None:

@@ -96,8 +96,6 @@ def test_any_loads_shards_and_budget(data: st.DataObject) -> None:
     assert made.forced == fewest
     again = rebalance(old, loads, num_shards=num_shards, max_moved=budget, real_vocab=new_real)
     assert again.shard_map == made.shard_map
-    more = rebalance(old, loads, num_shards=num_shards, max_moved=budget + 4, real_vocab=new_real)
-    assert more.after.imbalance <= made.curve[0][1] * (1 + 1e-9)
 
 
 @settings(max_examples=100)

@@ -30,7 +30,9 @@ def _least_busiest(shard_map: ShardMap, loads: npt.NDArray[np.int64], single: np
     whole = np.array([[float(token == each) for _, token in slots] + [0.0] for each in several])
     below = np.array([[float(shard == each) for shard, _ in slots] + [-1.0] for each in range(shard_map.num_shards)])
     cost = np.array([0.0] * len(slots) + [1.0])
-    return float(linprog(cost, A_ub=below, b_ub=-single, A_eq=whole, b_eq=loads[several]).fun)
+    found = linprog(cost, A_ub=below, b_ub=-single, A_eq=whole, b_eq=loads[several])
+    assert found.fun is not None
+    return float(found.fun)
 
 
 @settings(max_examples=60)
