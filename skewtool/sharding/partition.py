@@ -1,6 +1,5 @@
 """`partition`: from loads, or a profile, to a ShardMap."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
+from skewtool.sharding.budget import budget_rows
 from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.copies import CopyCandidate, choose_copies, spread_rows
 from skewtool.sharding.even_split import copies_by_load
@@ -85,7 +85,7 @@ def make_partition(
         loads = checked_loads(counts_or_profile)
         real_vocab = loads.size if real_vocab is None else real_vocab
     _check(loads, num_shards, strategy, real_vocab)
-    room = _rows(extra_rows, -(-loads.size // num_shards))
+    room = budget_rows(extra_rows, -(-loads.size // num_shards), "extra rows")
     if room and num_shards > 1:
         if strategy != "balanced":
             raise MapError(f"only the balanced strategy places copies; {strategy} takes no extra rows")
@@ -128,19 +128,6 @@ def _check(loads: npt.NDArray[np.int64], num_shards: int, strategy: str, real_vo
             f"id {token} has load {loads[token]} but is a padding id (real_vocab is {real_vocab}); raise real_vocab, or "
             "profile again with the right tokenizer"
         )
-
-
-def _rows(extra_rows: int | str, home_rows: int) -> int:
-    """Rows per shard from a number of them or a percentage of the home rows, rounded down."""
-    text = str(extra_rows).strip()
-    try:
-        percent = float(text[:-1]) if text.endswith("%") else 0.0
-        rows = math.floor(percent / 100 * home_rows + 1e-9) if text.endswith("%") else int(text)
-    except (ValueError, OverflowError):
-        raise MapError(f"extra rows must be a number of rows or a percentage such as 10%, got {extra_rows!r}") from None
-    if rows < 0:
-        raise MapError(f"extra rows must not be negative, got {extra_rows!r}")
-    return rows
 
 
 def real_vocab_of(profile: Profile) -> int:

@@ -8,7 +8,6 @@ chooser does over many steps (see `split_requests`).
 Where a map is as even as exchanges can make it, as one that `partition` has just made for the same loads, nothing moves.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
 from skewtool.sharding.bounds import Balance, exact_sum, lower_bound
+from skewtool.sharding.budget import budget_rows
 from skewtool.sharding.equal_rows import equal_rows, load_per_shard
 from skewtool.sharding.exchanges import exchange
 from skewtool.sharding.loads import Load, checked_loads, loads_of
@@ -91,7 +91,7 @@ def rebalance(
     loads = _loads(shard_map, profile_or_loads, load, tokens_per_rank)
     real_vocab = _real_vocab(shard_map, profile_or_loads, loads.size) if real_vocab is None else real_vocab
     _check(shard_map, loads, num_shards, real_vocab)
-    most_moved = _rows(max_moved, shard_map.vocab_size)
+    most_moved = min(budget_rows(max_moved, shard_map.vocab_size, "max_moved"), shard_map.vocab_size)
     rows = _Rows.of(shard_map, loads)
     before = rows.balance(rows.old, shard_map.num_shards)[1]
     placed = equal_rows(rows.single, rows.old, real_vocab, rows.movable, rows.fixed(rows.old, num_shards))
@@ -182,18 +182,6 @@ def _check(shard_map: ShardMap, loads: npt.NDArray[np.int64], num_shards: int, r
             f"id {token} has load {loads[token]} but is a padding id (real_vocab is {real_vocab}); raise real_vocab, or "
             "profile again with the right tokenizer"
         )
-
-
-def _rows(max_moved: int | str, vocab_size: int) -> int:
-    """Rows from a number of them or a percentage of the ids, rounded down; no more than there are."""
-    text = str(max_moved).strip()
-    try:
-        rows = math.floor(float(text[:-1]) / 100 * vocab_size + 1e-9) if text.endswith("%") else int(text)
-    except (ValueError, OverflowError):
-        raise MapError(f"max_moved must be a number of rows or a percentage such as 1%, got {max_moved!r}") from None
-    if rows < 0:
-        raise MapError(f"max_moved must not be negative, got {max_moved!r}")
-    return min(rows, vocab_size)
 
 
 def _scaled(loads: npt.NDArray[np.int64], finely: bool) -> npt.NDArray[np.int64]:

@@ -249,7 +249,7 @@ def test_equal_rows_that_copies_forbid() -> None:
         ([1, -1, 0, 0], {}, "id 1 has load -1"),
         ([], {}, "non-empty"),
         ([1, 2, 3, 4], {"num_shards": 0}, "at least 1, got 0"),
-        ([1, 2, 3, 4], {"max_moved": "x"}, "rows or a percentage such as 1%, got 'x'"),
+        ([1, 2, 3, 4], {"max_moved": "x"}, "rows or a percentage such as 10%, got 'x'"),
         ([1, 2, 3, 4], {"max_moved": "nan%"}, "max_moved"),
         ([1, 2, 3, 4], {"max_moved": "inf%"}, "max_moved"),
         ([1, 2, 3, 4], {"max_moved": -1}, "must not be negative, got -1"),
