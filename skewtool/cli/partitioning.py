@@ -21,8 +21,8 @@ __all__ = ["partition"]
 @click.option("-o", "--output", required=True, type=PATH, help="Map file to write.")
 @click.option("--shards", required=True, type=click.IntRange(min=1), help="Number of shards.")
 @click.option("--strategy", default="balanced", show_default=True, help="contiguous, strided, snake, random, balanced.")
-@click.option("--load", type=click.Choice(["unique", "raw"]), default="unique", show_default=True,
-              help="Distinct ids per rank and step, or every occurrence.")  # fmt: skip
+@click.option("--load", type=click.Choice(["unique", "raw", "steps"]), default="unique", show_default=True,
+              help="Distinct ids per rank and step, every occurrence, or the worst of sampled steps.")  # fmt: skip
 @click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
 @click.option("--extra-rows", default="0", show_default=True, help="Room for copies per shard: rows, or 10%.")
 @click.option("--shards-per-node", type=click.IntRange(min=1), help="Copies save traffic between nodes of this size first.")

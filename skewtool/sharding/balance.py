@@ -165,7 +165,7 @@ def balanced_homes(
     else:
         deal_apart(
             loads, order, num_shards, bursts.bounds, bursts.window, bursts.num_sampled, bursts.num_windows,
-            members, rows, load,
+            bursts.average_weight, members, rows, load,
         )  # fmt: skip
     _exchange(loads, members, rows, load, -(-int(loads[among].sum()) // num_shards))
     shard_of = np.full(loads.size, -1, np.int32)

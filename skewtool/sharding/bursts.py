@@ -19,8 +19,8 @@ __all__ = ["Bursts", "deal_apart"]
 _MOST_STEPS = 48_000_000
 """Windows looked at times ids per window times shards: about 40 ms of work."""
 
-_AVERAGE_WEIGHT = 16
-"""How much a shard's load on average counts against the loads in the id's own windows; 8 to 100 give the same quality."""
+AVERAGE_WEIGHT = 16
+"""How much a shard's load on average counts against the loads in the id's own windows."""
 
 
 @compiled
@@ -40,15 +40,22 @@ def _transpose(indptr: Any, ids: Any, windows_of: Any, window: Any) -> None:
 @dataclass(frozen=True, eq=False)
 class Bursts:
     """The windows of id i are window[bounds[i]:bounds[i + 1]], numbered below `num_sampled`; the whole corpus has
-    `num_windows`. bounds: int64 [V + 1], window: int32."""
+    `num_windows`. bounds: int64 [V + 1], window: int32. `average_weight`: see AVERAGE_WEIGHT."""
 
     bounds: npt.NDArray[np.int64]
     window: npt.NDArray[np.int32]
     num_sampled: int
     num_windows: int
+    average_weight: int
 
     @classmethod
-    def of(cls, statistics: WindowStatistics, num_shards: int, most_windows: int | None = None) -> "Bursts | None":
+    def of(
+        cls,
+        statistics: WindowStatistics,
+        num_shards: int,
+        most_windows: int | None = None,
+        average_weight: int = AVERAGE_WEIGHT,
+    ) -> "Bursts | None":
         """From the sample of windows: the first `most_windows` of it (default all), as many as the work allows.
 
         None when these are fewer than the shards: then what they show of bursts is mostly chance.
@@ -61,18 +68,18 @@ class Bursts:
         indptr = sample.indptr[: used + 1]
         bounds, window = np.zeros(statistics.presence.size + 1, np.int64), np.empty(indptr[-1], np.int32)
         _transpose(indptr, sample.ids[: indptr[-1]], bounds, window)
-        return cls(bounds, window, used, statistics.num_windows)
+        return cls(bounds, window, used, statistics.num_windows, average_weight)
 
 
 @compiled
 def deal_apart(
     loads: Any, order: Any, num_shards: Any, bounds: Any, window: Any, num_sampled: Any, num_windows: Any,
-    members: Any, rows: Any, load: Any,
+    average_weight: Any, members: Any, rows: Any, load: Any,
 ) -> None:  # fmt: skip
     """Deals ids in `order` under row limits; fills `members` [P, R], `rows` [P] and `load` [P].
 
     The score of a shard is the number of other ids it has in the windows of this one, plus what its average load would
-    let expect there, times _AVERAGE_WEIGHT; the least wins, ties go to the lower shard.
+    let expect there, times `average_weight`; the least wins, ties go to the lower shard.
     """
     fewest, one_more = order.size // num_shards, order.size % num_shards
     held = np.zeros((num_sampled, num_shards), np.int32)
@@ -86,7 +93,7 @@ def deal_apart(
                 together[shard] += held[number, shard]
         best, best_score = -1, 0
         # An id that no sampled window holds still counts with its average load.
-        weight = _AVERAGE_WEIGHT * max(last - first, 1)
+        weight = average_weight * max(last - first, 1)
         for shard in range(num_shards):
             if rows[shard] < fewest or (rows[shard] == fewest and one_more > 0):
                 score = np.int64(together[shard]) * num_windows + weight * load[shard]

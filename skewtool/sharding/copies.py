@@ -28,7 +28,7 @@ from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.chooser import EVERY_SHARD, SlotTable, choose
 from skewtool.sharding.shard_map import ShardMap
 
-__all__ = ["CopyCandidate", "choose_copies", "spread_rows"]
+__all__ = ["CopyCandidate", "choose_copies", "judge_steps", "learnt_windows", "spread_rows"]
 
 _SHARES = 8
 _SAME_EVENNESS = 0.002
@@ -171,7 +171,7 @@ def _requests(
                 requests[number, chosen[i]] += 1
 
 
-def _judge(table: SlotTable, windows: WindowSample, tokens_per_rank: int) -> tuple[float, float, float, float, float]:
+def judge_steps(table: SlotTable, windows: WindowSample, tokens_per_rank: int) -> tuple[float, float, float, float, float]:
     """Busiest / mean over all `windows`; over drawn steps its median and 99th percentile, and median requests per token;
     and requests to other nodes per token.
 
@@ -215,14 +215,13 @@ def choose_copies(
     (fewer than 4 P) they are judged on all. The sample must have at least P windows.
     """
     sample, loads = statistics.sample, statistics.presence
-    learnt = len(sample) * 3 // 4 if len(sample) // 4 >= num_shards else None
-    unseen = sample if learnt is None else sample.after(learnt)
+    learnt, unseen = learnt_windows(sample, num_shards)
     bursts = Bursts.of(statistics, num_shards, learnt)
     candidates = []
     for every in _splits(int(np.count_nonzero(loads[:real_vocab])), num_shards, extra_rows):
         shard_map, several = _with_copies(loads, real_vocab, num_shards, extra_rows, shards_per_node, every, bursts)
         table = SlotTable.of(shard_map, shards_per_node)
-        candidates.append(CopyCandidate(every, several, *_judge(table, unseen, statistics.length)))
+        candidates.append(CopyCandidate(every, several, *judge_steps(table, unseen, statistics.length)))
     best = _best(candidates, by_node=shards_per_node < num_shards)
     bursts = Bursts.of(statistics, num_shards)
     return _with_copies(loads, real_vocab, num_shards, extra_rows, shards_per_node, best.every, bursts)[0], best, candidates
@@ -235,6 +234,17 @@ def _best(candidates: Sequence[CopyCandidate], by_node: bool) -> CopyCandidate:
     even_enough = min(candidate.step_p99 for candidate in candidates) + _SAME_EVENNESS
     even = [candidate for candidate in candidates if candidate.step_p99 <= even_enough]
     return min(even, key=lambda candidate: (candidate.requests_per_token, candidate.every))
+
+
+def learnt_windows(sample: WindowSample, num_shards: int) -> tuple[int | None, WindowSample]:
+    """How many windows of the sample to learn from, and those to judge on: three quarters and the rest.
+
+    (None, all of them) where the rest would have fewer windows than a step has ranks.
+    """
+    if len(sample) // 4 < num_shards:
+        return None, sample
+    learnt = len(sample) * 3 // 4
+    return learnt, sample.after(learnt)
 
 
 def _splits(seen: int, num_shards: int, extra_rows: int) -> list[int]:

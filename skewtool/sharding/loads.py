@@ -13,10 +13,14 @@ import numpy.typing as npt
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
 
-__all__ = ["LOADS", "Load", "checked_loads", "loads_of"]
+__all__ = ["LOADS", "OBJECTIVES", "Load", "Objective", "checked_loads", "loads_of"]
 
 Load = Literal["unique", "raw"]
 LOADS: tuple[Load, ...] = ("unique", "raw")
+
+Objective = Literal["unique", "raw", "steps"]
+OBJECTIVES: tuple[Objective, ...] = ("unique", "raw", "steps")
+"""What a partition can make even: unique or raw load on average, or unique load in the steps of the sampled windows."""
 
 
 def loads_of(profile: Profile, load: Load, tokens_per_rank: int | None = None) -> npt.NDArray[np.int64]:

@@ -11,8 +11,9 @@ from skewtool.sharding.budget import budget_rows
 from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.copies import CopyCandidate, choose_copies, spread_rows
 from skewtool.sharding.even_split import copies_by_load
-from skewtool.sharding.loads import Load, checked_loads, loads_of
+from skewtool.sharding.loads import OBJECTIVES, Objective, checked_loads, loads_of
 from skewtool.sharding.shard_map import ShardMap
+from skewtool.sharding.step_objective import homes_by_steps
 from skewtool.sharding.strategies import KEEPS_ID_ORDER, STRATEGIES
 
 __all__ = ["Partition", "make_partition", "partition", "real_vocab_of"]
@@ -34,7 +35,7 @@ def partition(
     num_shards: int,
     strategy: str = "balanced",
     *,
-    load: Load = "unique",
+    load: Objective = "unique",
     tokens_per_rank: int | None = None,
     extra_rows: int | str = 0,
     shards_per_node: int | None = None,
@@ -45,7 +46,8 @@ def partition(
     """Maps ids to shards: equal rows (within one) and, with "balanced", load as even as can be.
 
     From a Profile the load of an id is chosen by `load` and `tokens_per_rank` (default: the profile's longest window);
-    for unique load "balanced" also keeps ids apart that burst together in the profile's sampled windows.
+    for unique load "balanced" also keeps ids apart that burst together in the profile's sampled windows, and "steps" tries
+    how much that should weigh against the average for the least p99 of a step.
     A vector of V whole numbers, one per id, is taken as the loads themselves. `extra_rows`: room for copies on each
     shard, as rows or as a percentage of its home rows ("10%"); "balanced" only. Ids from `real_vocab` on are padding:
     they have rows, spread evenly, but must have no load (default: what the profile's tokenizer says, else none).
@@ -66,7 +68,7 @@ def make_partition(
     num_shards: int,
     strategy: str = "balanced",
     *,
-    load: Load = "unique",
+    load: Objective = "unique",
     tokens_per_rank: int | None = None,
     extra_rows: int | str = 0,
     shards_per_node: int | None = None,
@@ -75,11 +77,13 @@ def make_partition(
     seed: int = 0,
 ) -> Partition:
     """As `partition`, with the loads and the choice of copies beside the map."""
+    if load not in OBJECTIVES:
+        raise MapError(f"unknown load {load!r}; known are {', '.join(OBJECTIVES)}")
     windows = None
     if isinstance(counts_or_profile, Profile):
-        loads = loads_of(counts_or_profile, load, tokens_per_rank)
+        loads = loads_of(counts_or_profile, "raw" if load == "raw" else "unique", tokens_per_rank)
         real_vocab = real_vocab_of(counts_or_profile) if real_vocab is None else real_vocab
-        if load == "unique":
+        if load != "raw":
             windows = counts_or_profile.window(tokens_per_rank or counts_or_profile.tokens_per_rank)
     else:
         loads = checked_loads(counts_or_profile)
@@ -98,9 +102,12 @@ def make_partition(
     if strategy in KEEPS_ID_ORDER:
         shard_of = STRATEGIES[strategy](loads, num_shards, seed)
     else:
-        bursts = None if windows is None else Bursts.of(windows, num_shards)
         shard_of = np.full(loads.size, -1, np.int32)
-        shard_of[:real_vocab] = STRATEGIES[strategy](loads[:real_vocab], num_shards, seed, bursts)
+        if load == "steps" and strategy == "balanced" and windows is not None:
+            shard_of[:real_vocab] = homes_by_steps(windows, real_vocab, num_shards)
+        else:
+            bursts = None if windows is None else Bursts.of(windows, num_shards)
+            shard_of[:real_vocab] = STRATEGIES[strategy](loads[:real_vocab], num_shards, seed, bursts)
         spread_rows(shard_of, np.arange(real_vocab, loads.size), num_shards)
     return Partition(ShardMap.from_homes(shard_of, num_shards, real_vocab=real_vocab, pad_to=pad_to), loads)
 

@@ -265,3 +265,19 @@ def test_the_order_of_files_does_not_change_a_byte(tmp_path: Path) -> None:
     first = partition(profile(open_corpus(paths), vocab_size=64, windows=(32,)), 4)
     second = partition(profile(open_corpus(paths[::-1]), vocab_size=64, windows=(32,)), 4)
     assert _bytes(first, tmp_path) == _bytes(second, tmp_path)
+
+
+def test_steps_is_as_even_on_average_and_needs_enough_windows(profile_of: Callable[..., Profile]) -> None:
+    tokens = np.random.default_rng(0).zipf(1.3, 6400).clip(1, 200) - 1
+    profile = profile_of(tokens, 200, windows=(64,), sample_size=100)
+    made = partition(profile, 4, load="steps")
+    _check_equal_rows(made, 4, 200)
+    assert assess(profile.window(64).presence, made).gap == 0.0
+    assert made == partition(profile, 4, load="steps")
+    with pytest.raises(MapError, match="as many sampled windows"):
+        partition(profile, 101, load="steps")
+
+
+def test_an_unknown_load_is_named() -> None:
+    with pytest.raises(MapError, match="unknown load 'mean'"):
+        partition([1, 2, 3], 2, load="mean")  # type: ignore[arg-type]
