@@ -12,7 +12,7 @@ from skewtool.profiling.checks import as_table_index
 __all__ = ["WindowContent", "corpus_windows"]
 
 WindowContent = tuple[Ids, Ids]
-"""Distinct ids of a window, in the order in which they first occur, and how often each occurs."""
+"""Distinct ids of a window, ascending, and how often each occurs."""
 
 
 @compiled
@@ -23,6 +23,7 @@ def _distinct(ids: Any, in_window: Any, found: Any, counts: Any) -> Any:
             found[distinct] = token
             distinct += 1
         in_window[token] += 1
+    found[:distinct].sort()
     for i in range(distinct):
         counts[i] = in_window[found[i]]
         in_window[found[i]] = 0

@@ -1,7 +1,7 @@
 """The figures of a report, as matplotlib `Figure` objects. No pyplot, so no global state and no display is touched.
 
 All are readable at V = 256,000 and P = 512: curves over ids are thinned to at most 2,000 points evenly spaced in log rank,
-and loads per shard are steps, not bars.
+and loads per shard are steps, not bars, of many shards by falling load.
 """
 
 import io
@@ -25,6 +25,7 @@ from skewtool.skew import SkewReport
 __all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance"]
 
 _MOST_POINTS = 2000
+_MOST_NAMED_SHARDS = 64  # beyond, lines would hide each other in the order of shards
 _LOG_FROM = 3.0  # a wider range than this between layouts is shown on a log axis
 _TICKS = (0, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500)
 _EXCESS_TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
@@ -150,6 +151,8 @@ def load_per_shard(report: SkewReport) -> Figure:
         for each in (layout for layout in report.layouts if layout.load == load):
             mean = each.loads.mean()
             relative = each.loads / mean if mean else np.ones(report.num_shards)
+            if report.num_shards > _MOST_NAMED_SHARDS:
+                relative = np.sort(relative)[::-1]
             widest = max(widest, float(relative.max()))
             axes.stairs(relative, np.arange(report.num_shards + 1) - 0.5, color=_color(names, each.layout),
                         linewidth=1.6, baseline=None)  # fmt: skip
@@ -157,7 +160,12 @@ def load_per_shard(report: SkewReport) -> Figure:
             axes.set_yscale("symlog", linthresh=2.0, linscale=1.5)
             axes.set_yticks([tick for tick in _TICKS if tick <= widest])
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set(xlabel="shard", ylabel="load / mean", xlim=(-0.5, report.num_shards - 0.5))
+        in_order = report.num_shards <= _MOST_NAMED_SHARDS
+        axes.set(
+            xlabel="shard" if in_order else "shards of each layout, busiest first",
+            ylabel="load / mean",
+            xlim=(-0.5, report.num_shards - 0.5),
+        )
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend(figure, names)

@@ -55,7 +55,7 @@ class StepLoads:
 def replay(
     steps: Iterable[Sequence[WindowContent]], maps: Sequence[ShardMap], num_shards: int, shards_per_node: int | None = None
 ) -> StepLoads:
-    """Routes all steps under each map; all maps have `num_shards` shards, `shards_per_node` of them on one node.
+    """Routes all steps under each map: windows with ascending ids, maps of `num_shards` shards, `shards_per_node` on a node.
 
     Errors: MapError for an id without a row, or nodes of unequal size.
     """
@@ -66,10 +66,8 @@ def replay(
     for step in steps:
         loads = np.zeros((len(maps), 3, num_shards), np.int64)
         for source, (ids, counts) in enumerate(step):
-            if ids.size and int(ids.max()) >= vocab_size:
-                raise MapError(f"a window holds id {ids.max()}, but a map has rows for {vocab_size} ids only")
-            ascending = np.argsort(ids)
-            ids, counts = ids[ascending], counts[ascending]
+            if ids.size and int(ids[-1]) >= vocab_size:
+                raise MapError(f"a window holds id {ids[-1]}, but a map has rows for {vocab_size} ids only")
             chosen = np.empty(ids.size, np.int32)
             for table, (raw, unique, remote) in zip(tables, loads, strict=True):
                 _request(ids, counts, source, *table.arrays, chosen, raw, unique, remote)

@@ -13,7 +13,10 @@ from skewtool.profiling import WindowContent, WindowSample
 __all__ = ["DRAWN_STEPS", "consecutive_steps", "drawn_steps", "sample_windows"]
 
 DRAWN_STEPS = 200
-"""Steps drawn from a sample."""
+"""Steps drawn from a sample, for up to 128 ranks; fewer for more, so that about as many windows are looked up."""
+
+_MOST_DRAWN_WINDOWS = 25_600
+_LEAST_STEPS = 20
 
 Step = list[WindowContent]
 
@@ -34,10 +37,12 @@ def consecutive_steps(windows: Iterable[WindowContent], num_ranks: int, seed: in
         yield from drawn_steps(step, num_ranks, seed)
 
 
-def drawn_steps(windows: Step, num_ranks: int, seed: int = 0, num_steps: int = DRAWN_STEPS) -> Iterator[Step]:
-    """`num_steps` draws of one window per rank: without repeats within a step where there are enough windows."""
+def drawn_steps(windows: Step, num_ranks: int, seed: int = 0, num_steps: int | None = None) -> Iterator[Step]:
+    """Draws of one window per rank: without repeats within a step where there are enough windows."""
     if not windows:
         return
+    if num_steps is None:
+        num_steps = max(_LEAST_STEPS, min(DRAWN_STEPS, _MOST_DRAWN_WINDOWS // num_ranks))
     generator = np.random.default_rng(seed % 2**64)
     for _ in range(num_steps):
         chosen = generator.choice(len(windows), num_ranks, replace=len(windows) < num_ranks)
@@ -45,5 +50,6 @@ def drawn_steps(windows: Step, num_ranks: int, seed: int = 0, num_steps: int = D
 
 
 def sample_windows(sample: WindowSample) -> Step:
-    """The windows of a profile's sample."""
-    return [(ids, counts) for _, ids, counts in sample.windows()]
+    """The windows of a profile's sample, ids ascending."""
+    orders = [(ids, counts, np.argsort(ids)) for _, ids, counts in sample.windows()]
+    return [(ids[order], counts[order]) for ids, counts, order in orders]
