@@ -14,6 +14,7 @@ One metadata key, because safetensors does not promise an order among several, a
 import hashlib
 import json
 import os
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,10 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 
 
 def check_target(target: Path) -> None:
-    """Tells early that a file cannot be written: FileFormatError when its folder is missing or it is a directory."""
+    """Tells early that a file cannot be written: FileFormatError when its folder is missing, or when it is a directory or
+    a device: renaming a file over those would destroy them."""
+    if target.exists() and not target.is_file() and not target.is_dir():
+        raise FileFormatError(f"cannot write {target}: it is no regular file; give the name of one")
     if not target.parent.is_dir():
         raise FileFormatError(f"cannot write {target}: there is no directory {target.parent}; make it first")
     if target.is_dir():
@@ -48,10 +52,13 @@ def check_target(target: Path) -> None:
 def replacing(target: Path) -> Iterator[Path]:
     """Gives a temporary path beside `target`; renames it to `target` when the block ends well, else removes it.
 
+    A symbolic link is followed: the file it points to is replaced.
+
     Errors: FileFormatError as `check_target`.
     """
     check_target(target)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    target = target.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         yield temporary
         temporary.replace(target)
@@ -100,7 +107,7 @@ def _open(path: Path) -> Any:
     try:
         return safe_open(path, framework="numpy")
     except SafetensorError as error:
-        raise FileFormatError(f"{path} is not a readable safetensors file: {error}") from None
+        raise FileFormatError(f"{path} is no profile or map of skewtool: not a safetensors file ({error})") from None
 
 
 def peek_header(path: Path) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from skewtool.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from skewtool.skew import SkewReport
+    from skewtool.skew import Quantiles, SkewReport
 
 __all__ = ["report", "skew"]
 
@@ -29,17 +29,18 @@ __all__ = ["report", "skew"]
 @click.option("--profile", "profile_file", type=PATH, help="Judge on this profile.")
 @click.option("--corpus", multiple=True, type=PATH, help="Judge on this corpus, its steps in order.")
 @corpus_options
+@click.option("--allow", multiple=True, metavar="CHECK", help="With --corpus: go on after bad-ids or narrow-dtype.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="With --corpus. Default: that of the maps.")
-@click.option("--shards", type=click.IntRange(min=1), help="Default: that of the maps.")
+@click.option("--shards", type=click.IntRange(1, 2**20), help="Default: that of the maps.")
 @AGAINST
-@click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window, or 8192.")
+@click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window, or 8192.")
 @click.option("--shards-per-node", type=click.IntRange(min=1), help="Sources ask slots on their own node first.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of steps drawn from a profile's sample.")
 @JSON
 def skew(
     maps: tuple[Path, ...], profile_file: Path | None, corpus: tuple[Path, ...], part: tuple[float, float] | None,
-    tokenizer: Path | None, vocab_size: int | None, shards: int | None, against: str, tokens_per_rank: int | None,
-    shards_per_node: int | None, seed: int, as_json: bool, **options: Any,
+    tokenizer: Path | None, allow: tuple[str, ...], vocab_size: int | None, shards: int | None, against: str,
+    tokens_per_rank: int | None, shards_per_node: int | None, seed: int, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Loads and imbalance of MAPS and baselines, on average and in every step."""
     from skewtool.profiling import corpus_windows
@@ -55,9 +56,14 @@ def skew(
         tokens_per_rank = tokens_per_rank or 8192
         vocab_size = vocab_size or max((each.vocab_size for each in layouts.values()), default=None)
         judged = skewtool.profile(
-            opened, vocab_size=vocab_size, tokenizer=tokenizer_file(tokenizer), windows=(tokens_per_rank,), sample_size=0
+            opened,
+            vocab_size=vocab_size,
+            tokenizer=tokenizer_file(tokenizer),
+            windows=(tokens_per_rank,),
+            sample_size=0,
+            allow=allow,
         )
-        windows = corpus_windows(opened, tokens_per_rank, judged.vocab_size)
+        windows = corpus_windows(opened, tokens_per_rank, judged.vocab_size, allow)
     report = skewtool.measure_skew(
         judged, layouts, num_shards=shards, against=against_names(against), tokens_per_rank=tokens_per_rank,
         windows=windows, shards_per_node=shards_per_node, seed=seed,
@@ -76,27 +82,53 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
     click.echo(f"hottest 1 % of ids: {report.top1_percent_share:.1%} of tokens, hottest 10: {report.top10_share:.1%}{slope}")
     steps = f"{report.num_steps:,} steps of {report.num_shards} ranks with {report.tokens_per_rank:,} tokens each"
     click.echo(f"{steps if report.num_steps else 'no windows, so no steps'}; imbalance is busiest shard / mean")
+    for each in report.notes:
+        note(each)
     if report.step_floor is not None:
         click.echo(
-            f"from chance alone, without copies, a perfect map's steps show p50 {report.step_floor.p50:.3f} and p99 "
-            f"{report.step_floor.p99:.3f} in unique load\n"
+            f"from chance alone, without copies, a perfect map's steps show p50 {report.step_floor[0]:.3f} and p99 "
+            f"{report.step_floor[1]:.3f} in unique load\n"
         )
-    table = report.table().dropna(axis="columns", how="all")
-    table.columns = [name.replace("_", " ").replace("busiest rows per token", "rows/token") for name in table.columns]
-    click.echo(table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="-"))
+    click.echo(_table(report))
     click.echo()
     for sentence in WHERE_SKEW_DOES_NOT_MATTER:
         click.echo(sentence)
     return None
 
 
+def _table(report: "SkewReport") -> str:
+    """The figures that fit a terminal; `--json` has all."""
+    import pandas as pd
+
+    columns = ["layout", "load", "mean", "bound", "step p50", "p99", "max", "rows/token", "remote", "extra rows"]
+    rows = [
+        [
+            each.layout,
+            each.load,
+            f"{each.mean_imbalance:.3f}",
+            f"{each.lower_bound:.3f}",
+            *(_figure(each.step_imbalance, name) for name in ("p50", "p99", "max")),
+            _figure(each.busiest_rows_per_token, "p50"),
+            _figure(each.busiest_remote_rows_per_token, "p50"),
+            f"{each.extra_rows_per_shard:,}",
+        ]
+        for each in report.layouts
+    ]
+    table = pd.DataFrame(rows, columns=columns)
+    return str(table.to_string(index=False))
+
+
+def _figure(quantiles: "Quantiles | None", name: str) -> str:
+    return "-" if quantiles is None else f"{getattr(quantiles, name):.3f}"
+
+
 @click.command()
 @click.argument("profile_file", metavar="PROFILE", type=PATH)
 @click.argument("maps", nargs=-1, type=PATH)
 @click.option("-o", "--output", required=True, type=PATH, help="Directory for figures, tables and index.html.")
-@click.option("--shards", type=click.IntRange(min=1), help="Default: that of the maps.")
+@click.option("--shards", type=click.IntRange(1, 2**20), help="Default: that of the maps.")
 @AGAINST
-@click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
+@click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
 @click.option("--tokenizer", type=PATH, help="tokenizer.json, to name the hottest ids.")
 @JSON
 def report(

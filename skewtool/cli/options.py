@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import skewtool
+from skewtool.errors import SkewtoolError
 
 if TYPE_CHECKING:
     from skewtool.corpus import Corpus, TokenizerFile
     from skewtool.sharding import ShardMap
 
 __all__ = [
-    "AGAINST", "JSON", "PATH", "against_names", "corpus_options", "layout_names", "numbers", "open_part", "tokenizer_file",
-]  # fmt: skip
+    "AGAINST",
+    "JSON",
+    "PATH",
+    "against_names",
+    "check_output",
+    "corpus_options",
+    "layout_names",
+    "numbers",
+    "open_part",
+    "tokenizer_file",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -58,7 +68,18 @@ def corpus_options(function: F) -> F:
     return function
 
 
+def check_output(output: Path, *inputs: Path | None) -> None:
+    """Refuses, before any work, an output that cannot be written or that is one of the inputs."""
+    from skewtool.storage import check_target
+
+    check_target(output)
+    for each in inputs:
+        if each is not None and each.exists() and output.exists() and output.samefile(each):
+            raise SkewtoolError(f"the output {output} is one of the inputs and would replace it; give another name")
+
+
 def open_part(paths: tuple[Path, ...], part: tuple[float, float] | None, **options: Any) -> "Corpus":
+    """The corpus at `paths`, or a part of it."""
     corpus = skewtool.open_corpus(paths, **options)
     return corpus if part is None else corpus.part(*part)
 

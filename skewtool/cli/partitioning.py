@@ -8,7 +8,7 @@ import click
 
 import skewtool
 from skewtool.cli.group import print_json, row_range
-from skewtool.cli.options import JSON, PATH
+from skewtool.cli.options import JSON, PATH, check_output
 
 if TYPE_CHECKING:
     from skewtool.sharding import Partition
@@ -19,11 +19,11 @@ __all__ = ["partition"]
 @click.command()
 @click.argument("profile", type=PATH)
 @click.option("-o", "--output", required=True, type=PATH, help="Map file to write.")
-@click.option("--shards", required=True, type=click.IntRange(min=1), help="Number of shards.")
+@click.option("--shards", required=True, type=click.IntRange(1, 2**20), help="Number of shards.")
 @click.option("--strategy", default="balanced", show_default=True, help="contiguous, strided, snake, random, balanced.")
 @click.option("--load", type=click.Choice(["unique", "raw", "steps"]), default="unique", show_default=True,
               help="Distinct ids per rank and step, every occurrence, or the worst of sampled steps.")  # fmt: skip
-@click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
+@click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
 @click.option("--extra-rows", default="0", show_default=True, help="Room for copies per shard: rows, or 10%.")
 @click.option("--shards-per-node", type=click.IntRange(min=1), help="Copies save traffic between nodes of this size first.")
 @click.option("--real-vocab", type=click.IntRange(min=1), help="Ids from here on are padding. Default: the tokenizer's.")
@@ -37,12 +37,13 @@ def partition(
     """Compute a shard map from a PROFILE: equal rows per shard, even load, copies of hot rows where there is room."""
     from skewtool.sharding import make_partition
 
+    check_output(output, profile)
     loaded = skewtool.Profile.load(profile)
     settings: dict[str, Any] = {
         "strategy": strategy, "load": load, "tokens_per_rank": tokens_per_rank, "real_vocab": real_vocab,
         "pad_to": pad_to, "seed": seed,
     }  # fmt: skip
-    skewtool.partition(loaded, 1, **settings)  # compiles what the timed call runs
+    skewtool.partition(loaded, 1, **settings)  # compiles what the timed call runs, except what places copies
     start = time.perf_counter()
     made = make_partition(loaded, shards, extra_rows=extra_rows, shards_per_node=shards_per_node, **settings)
     seconds = time.perf_counter() - start

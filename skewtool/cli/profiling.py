@@ -7,7 +7,7 @@ import click
 
 import skewtool
 from skewtool.cli.group import note, print_json
-from skewtool.cli.options import JSON, PATH, corpus_options, numbers, open_part, tokenizer_file
+from skewtool.cli.options import JSON, PATH, check_output, corpus_options, numbers, open_part, tokenizer_file
 from skewtool.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -35,10 +35,9 @@ def profile(
     allow: tuple[str, ...], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Count token frequencies and windows of a tokenized CORPUS (files or directories)."""
-    from skewtool.storage import check_target
-
-    check_target(output)
+    check_output(output, *corpus, tokenizer)
     opened = open_part(corpus, part, tokenizer=tokenizer, **options)
+    check_output(output, *(Path(file) for file in opened.files))
     with progress("profiling", opened.num_bytes) as meter:
         made = skewtool.profile(
             opened, vocab_size=vocab_size, tokenizer=tokenizer_file(tokenizer), windows=() if windows == (0,) else windows,
@@ -92,6 +91,7 @@ def profile_json(made: "Profile") -> dict[str, Any]:
 @JSON
 def merge(profiles: tuple[Path, ...], output: Path, as_json: bool) -> None:
     """Add PROFILES of one tokenizer: exact, in any order."""
+    check_output(output, *profiles)
     made = skewtool.merge([skewtool.Profile.load(path) for path in profiles])
     made.save(output)
     print_profile(made, as_json, {})

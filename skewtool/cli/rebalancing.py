@@ -7,7 +7,7 @@ import click
 
 import skewtool
 from skewtool.cli.group import print_json
-from skewtool.cli.options import JSON, PATH
+from skewtool.cli.options import JSON, PATH, check_output
 
 if TYPE_CHECKING:
     from skewtool.sharding import Rebalanced, ShardMap
@@ -27,11 +27,11 @@ def _moves_file(ctx: click.Context, param: click.Parameter, value: Path | None) 
 @click.argument("shard_map", metavar="MAP", type=PATH)
 @click.argument("profile", type=PATH)
 @click.option("-o", "--output", required=True, type=PATH, help="Map file to write.")
-@click.option("--shards", type=click.IntRange(min=1), help="Number of shards. Default: the map's.")
+@click.option("--shards", type=click.IntRange(1, 2**20), help="Number of shards. Default: the map's.")
 @click.option("--max-moved", default="1%", show_default=True, help="Rows that may change shard: a number, or 1%.")
 @click.option("--load", type=click.Choice(["unique", "raw"]), default="unique", show_default=True,
               help="Distinct ids per rank and step, or every occurrence.")  # fmt: skip
-@click.option("--tokens-per-rank", type=click.IntRange(min=1), help="Default: the profile's longest window.")
+@click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
 @click.option("--real-vocab", type=click.IntRange(min=1),
               help="Ids from here on are padding. Default: the map's, or the tokenizer's where that is more.")  # fmt: skip
 @click.option("--moves", type=PATH, callback=_moves_file, help="Write the list of moves, .csv or .json.")
@@ -46,12 +46,11 @@ def rebalance(
     is exact: moved at once, these rows turn the old table into the new one.
     """
     from skewtool.sharding import rebalance as library_call
-    from skewtool.storage import check_target
 
     if moves == output:
         raise click.UsageError(f"the map and the moves need files of their own, got {output} for both")
     for target in (output, *([] if moves is None else [moves])):
-        check_target(target)
+        check_output(target, shard_map, profile)
     old = skewtool.ShardMap.load(shard_map)
     made = library_call(
         old, skewtool.Profile.load(profile), num_shards=shards, max_moved=max_moved, load=load,

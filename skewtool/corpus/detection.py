@@ -63,8 +63,8 @@ def detect_format(head: bytes) -> str:
     if not head:
         return "empty"
     for magic, name in _MAGIC:
-        # A raw file of 16-bit ids may begin with two bytes of any magic; a pickle also ends its first frame.
-        if head.startswith(magic) and (name != "pickle" or _is_pickle(head)):
+        # Raw ids may begin with the few bytes of some magics, as -1 in 32 bits with Arrow's; these are looked at closer.
+        if head.startswith(magic) and _CONFIRM.get(name, _no_doubt)(head):
             return name
     if _is_text(head):
         return "jsonl" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") else "text"
@@ -76,6 +76,19 @@ def _is_pickle(head: bytes) -> bool:
     if head.startswith(b"\x80\x04\x95"):
         return int.from_bytes(head[3:11], "little") < 1 << 40
     return head[2:3] in (b"\x8a", b"c", b"]", b"}")
+
+
+def _is_arrow_stream(head: bytes) -> bool:
+    """The length of the first message follows: positive, a multiple of 8, and not large for a schema."""
+    length = int.from_bytes(head[4:8], "little", signed=True)
+    return 0 < length < 1 << 24 and length % 8 == 0
+
+
+def _no_doubt(head: bytes) -> bool:
+    return True
+
+
+_CONFIRM = {"pickle": _is_pickle, "Arrow stream": _is_arrow_stream}
 
 
 def _is_text(head: bytes) -> bool:

@@ -56,6 +56,8 @@ def open_corpus(
         raise CorpusError(f"unknown format {format!r}; known are {', '.join(FORMATS)}")
     options = ReadOptions(_integer_dtype(dtype), None if tokenizer is None else Path(tokenizer), column)
     roots = [path] if isinstance(path, str | PathLike) else list(path)
+    if not all(str(root) for root in roots):
+        raise CorpusError("the path of a corpus is empty")
     corpora = [_open_root(Path(root), format, options) for root in roots]
     if not corpora:
         raise CorpusError("no corpus was given")
@@ -82,6 +84,8 @@ def _open_root(root: Path, format: str | None, options: ReadOptions) -> Corpus:
         root = Path(f"{root}.idx")  # Megatron names a pair by its prefix
     if not root.exists():
         raise CorpusError(f"there is no file or directory {root}")
+    if not root.is_file():
+        raise CorpusError(f"{root} is neither a regular file nor a directory; write its content to a file first")
     kind = _kind_of(root, format)
     if kind == "empty":
         raise CorpusError(f"{root} is empty: it has 0 bytes and no tokens")
@@ -132,6 +136,8 @@ def _open_file(path: Path, name: str, kind: str, options: ReadOptions) -> Source
 def _open_directory(root: Path, format: str | None, options: ReadOptions) -> Corpus:
     found = _search(root, format)
     empty = [name for _, name in found.pop("empty", [])]
+    if empty and not found:
+        raise CorpusError(f"{root} holds no tokens: all of its {len(empty)} files are empty")
     chosen = _choose(root, found, format, options)
     sources = [_open_file(path, name, chosen, options) for path, name in found.pop(chosen)]
     empty += [source.name for source in sources if source.num_tokens == 0]

@@ -1,10 +1,13 @@
 """`ReadOptions`: what a user may say about a corpus that its files do not say themselves."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from skewtool.corpus.tokenizer import TokenizerFile
 
 __all__ = ["ReadOptions"]
 
@@ -17,3 +20,8 @@ class ReadOptions:
     dtype: np.dtype[Any] | None = None
     tokenizer: Path | None = None
     column: str = "text"
+
+    @cached_property
+    def loaded_tokenizer(self) -> TokenizerFile | None:
+        """The tokenizer, loaded once however many files are read with it."""
+        return None if self.tokenizer is None else TokenizerFile(self.tokenizer)

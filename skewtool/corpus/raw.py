@@ -22,6 +22,10 @@ def open_raw(path: Path, name: str, options: ReadOptions) -> ArraySource:
     file's size is no multiple of it (the trailing bytes are named, never dropped).
     """
     num_bytes = path.stat().st_size
+    if options.dtype is None and options.tokenizer is not None:
+        raise CorpusError(
+            f"{path} is neither UTF-8 text nor of a known format; convert text to UTF-8, or pass --dtype if it holds ids"
+        )
     if options.dtype is None:
         raise CorpusError(
             f"{path} has no header that tells the type of its ids; pass --dtype ({dtype_evidence(path, num_bytes)})"

@@ -114,9 +114,10 @@ def open_jsonl(path: Path, name: str, options: ReadOptions) -> TextSource:
 
 
 def _open(path: Path, name: str, options: ReadOptions, kind: str, num_documents: int | None) -> TextSource:
-    if options.tokenizer is None:
+    tokenizer = options.loaded_tokenizer
+    if tokenizer is None:
         raise CorpusError(f"{path} is text ({kind}); pass --tokenizer tokenizer.json to turn it into ids")
     return TextSource(
         path, name, kind, np.dtype(np.uint32), None, num_documents, path.stat().st_size, (),
-        tokenizer=TokenizerFile(options.tokenizer), column=options.column,
+        tokenizer=tokenizer, column=options.column,
     )  # fmt: skip

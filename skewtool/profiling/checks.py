@@ -70,9 +70,9 @@ def _bad_ids(ids: Ids, index: Ids, vocab_size: int, source: Source, position: in
     worst = ids[bad][np.argmax(index[bad])]
     hint = "; pairs of them look like uint16 ids, pass --dtype uint16?" if _looks_narrower(ids, vocab_size) else ""
     return (
-        f"{source.path} holds ids outside the vocabulary of {vocab_size}: {ids[bad[0]]} at token {position + bad[0]}, "
-        f"{bad.size} in the {ids.size} tokens from {position} on, as {worst}{hint}; pass a larger --vocab-size, another "
-        f"--dtype, or --allow {BAD_IDS} to leave them out"
+        f"{source.path} holds ids outside the vocabulary of {vocab_size}: {bad.size} of the {ids.size} tokens from token "
+        f"{position} on, first {ids[bad[0]]} at token {position + bad[0]}, up to {worst}{hint}; pass a larger "
+        f"--vocab-size, another --dtype, or --allow {BAD_IDS} to leave them out"
     )
 
 

@@ -7,11 +7,12 @@ of workers or on who took which span.
 
 import hashlib
 import math
+import operator
 import queue
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,7 @@ class _Settings:
     seed: int
     allow: frozenset[str]
     progress: Progress | None
+    stopped: threading.Event = field(default_factory=threading.Event)
 
 
 class _Worker:
@@ -69,6 +71,8 @@ class _Worker:
             counter.begin(key, span.start)
         position = span.start
         for ids in source.blocks(span.start, span.stop, progress=self.settings.progress):
+            if self.settings.stopped.is_set():
+                break
             index = self._checked(ids, source, position)
             for counter in self.counters:
                 counter.add(index)
@@ -114,7 +118,10 @@ def profile(
     unknown = set(allow) - set(ALLOWABLE)
     if unknown:
         raise ProfileError(f"unknown check {sorted(unknown)[0]!r} to allow; known are {', '.join(ALLOWABLE)}")
-    lengths = tuple(sorted(set(windows)))
+    vocab_size = None if vocab_size is None else _whole_number("vocab_size", vocab_size, most=_MOST_IDS)
+    sample_size, workers = _whole_number("sample_size", sample_size), _whole_number("workers", workers)
+    seed = _whole_number("seed", seed)
+    lengths = tuple(sorted({_whole_number("window", length, most=2**31 - 1) for length in windows}))
     if not -(2**63) <= seed < 2**63:
         raise ProfileError(f"the seed must fit 64 bits, got {seed}")
     if (lengths and lengths[0] < 1) or sample_size < 0 or workers < 1 or not (vocab_size is None or vocab_size > 0):
@@ -131,6 +138,16 @@ def profile(
     settings = _Settings(corpus, vocab_size, lengths, sample_size, seed, frozenset(allow), progress)
     done = _run(settings, workers)
     return _combine(settings, done, notes, tokenizer)
+
+
+def _whole_number(name: str, value: object, most: int = 2**63 - 1) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise ProfileError(f"{name} must be a whole number, got {value!r}") from None
+    if abs(number) > most + 1:
+        raise ProfileError(f"{name} must be at most {most}, got {number}")
+    return number
 
 
 def _compile(corpus: Corpus) -> None:
@@ -175,7 +192,7 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
     for item in enumerate(_spans(settings.corpus, settings.windows)):
         waiting.put(item)
     failures: list[tuple[int, Exception]] = []
-    failed = threading.Event()
+    failed = settings.stopped
 
     def work() -> _Worker:
         worker = _Worker(settings)
@@ -192,7 +209,11 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
         return worker
 
     with ThreadPoolExecutor(workers) as pool:
-        done = [future.result() for future in [pool.submit(work) for _ in range(workers)]]
+        try:
+            done = [future.result() for future in [pool.submit(work) for _ in range(workers)]]
+        except BaseException:  # also a keyboard interrupt: the threads end after their current block
+            failed.set()
+            raise
     if failures:
         raise min(failures, key=lambda failure: failure[0])[1]
     return done
@@ -200,7 +221,7 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
 
 def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], tokenizer: TokenizerFile | None) -> Profile:
     if not any(any(worker.tokens.values()) for worker in workers):
-        raise CorpusError(f"{settings.corpus.sources[0].path} and the other sources hold no tokens")
+        raise CorpusError(f"the corpus holds no tokens ({settings.corpus.sources[0].path} and what is with it)")
     vocab_size, dropped = settings.vocab_size, {}
     if vocab_size is None:
         vocab_size = max(int(np.flatnonzero(worker.counters[0].counts)[-1]) + 1
@@ -211,6 +232,8 @@ def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], 
         )
     else:
         num_dropped = sum(int(worker.counters[0].counts[vocab_size]) for worker in workers)
+        if num_dropped == sum(sum(worker.tokens.values()) for worker in workers):
+            raise CorpusError(f"all {num_dropped} ids of the corpus are outside the vocabulary of {vocab_size}")
         if num_dropped:
             dropped = {BAD_IDS: num_dropped}
             notes.append(f"{num_dropped} ids outside the vocabulary of {vocab_size} were left out")

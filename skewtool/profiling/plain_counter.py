@@ -20,6 +20,16 @@ def _count(ids: Any, table: Any) -> None:
 
 
 @compiled
+def _count_and_hash(ids: Any, table: Any) -> Any:
+    total = np.uint64(0)
+    for i in range(ids.size):
+        table[ids[i]] += 1
+        mixed = (np.uint64(ids[i]) + np.uint64(1)) * _GOLDEN
+        total += mixed ^ (mixed >> np.uint64(32))
+    return total
+
+
+@compiled
 def _digest(table: Any) -> Any:
     total = np.uint64(0)
     for token in range(table.size):
@@ -49,6 +59,8 @@ class PlainCounter:
         return self._counts
 
     def _empty_recent(self) -> None:
+        if not self._tokens_in_recent:
+            return
         self._digest += int(_digest(self._recent))
         self._counts += self._recent
         self._recent[:] = 0
@@ -61,13 +73,15 @@ class PlainCounter:
 
     def begin(self, source_key: int, position: int) -> None:
         """Starts a stretch of a source at token `position`."""
-        self._empty_recent()
         self._digest = 0
 
     def add(self, ids: Ids) -> None:
         """Counts ids: uint16, uint32 or uint64 [n], all below the table size (the caller has checked)."""
         if self._tokens_in_recent + ids.size >= 1 << 32:
             self._empty_recent()
+        if 8 * ids.size < self.table_size:  # a scan of the table would cost more than the ids
+            self._digest += int(_count_and_hash(ids, self._counts))
+            return
         self._tokens_in_recent += ids.size
         _count(ids, self._recent)
 

@@ -28,9 +28,13 @@ __all__ = ["Profile", "SourceRow", "TokenizerSizes", "WindowSample", "WindowStat
 Window = tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    array.flags.writeable = False
-    return array
+def _vector(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A read-only view of a vector of integers; the caller's own array stays as it is."""
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ProfileError(f"{name} must be a vector of integers, got {array.dtype} {array.shape}")
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def in_sample_order(windows: Iterable[Window]) -> list[Window]:
@@ -52,8 +56,13 @@ class WindowSample:
     counts: npt.NDArray[np.int32]
 
     def __post_init__(self) -> None:
-        for array in (self.keys, self.indptr, self.ids, self.counts):
-            _read_only(array)
+        for name in ("keys", "indptr", "ids", "counts"):
+            object.__setattr__(self, name, _vector(f"sample {name}", getattr(self, name)))
+        bounds = self.indptr
+        if bounds.size != self.keys.size + 1 or bounds[0] != 0 or bounds[-1] != self.ids.size or (np.diff(bounds) < 0).any():
+            raise ProfileError("the windows of a sample must be consecutive parts of its ids")
+        if self.ids.size != self.counts.size or (self.counts < 1).any() or (self.ids < 0).any():
+            raise ProfileError("a sampled window needs a count of at least 1 for each id, and ids of at least 0")
 
     @classmethod
     def of(cls, windows: Iterable[Window], size: int | None = None) -> "WindowSample":
@@ -94,6 +103,11 @@ class WindowStatistics:
     presence: npt.NDArray[np.int64]
     sample: WindowSample
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "presence", _vector("presence", self.presence))
+        if (self.presence < 0).any() or (self.presence > self.num_windows).any():
+            raise ProfileError(f"presence must be 0 to the {self.num_windows} windows of {self.length} tokens")
+
 
 @dataclass(frozen=True, order=True)
 class SourceRow:
@@ -129,9 +143,12 @@ class Profile:
     tokenizer: TokenizerSizes | None = None
 
     def __post_init__(self) -> None:
-        _read_only(self.counts)
+        object.__setattr__(self, "counts", _vector("counts", self.counts))
+        if (self.counts < 0).any():
+            raise ProfileError(f"id {int(np.argmax(self.counts < 0))} has a negative count")
         for window in self.windows:
-            _read_only(window.presence)
+            if window.sample.ids.size and int(window.sample.ids.max()) >= self.vocab_size:
+                raise ProfileError(f"a sampled window holds id {window.sample.ids.max()}, ids end at {self.vocab_size - 1}")
             if window.presence.shape != self.counts.shape:
                 raise ProfileError(
                     f"presence for {window.length}-token windows has {window.presence.size} ids, counts {self.vocab_size}"
@@ -163,7 +180,7 @@ class Profile:
         Errors: ProfileError when the profile has no windows.
         """
         if not self.windows:
-            raise ProfileError("the profile has counts alone; profile the corpus with --window 8192, or use --load raw")
+            raise ProfileError("the profile has counts alone; profile with --window 8192 (raw load needs no windows)")
         return self.windows[-1].length
 
     def window(self, length: int) -> WindowStatistics:

@@ -4,10 +4,9 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
-from skewtool.errors import FileFormatError, ProfileError
+from skewtool.errors import FileFormatError
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
 from skewtool.storage import load_tensor_file, save_tensor_file
 
@@ -47,7 +46,7 @@ def load_profile(path: Path) -> Profile:
     header, tensors = load_tensor_file(path, KIND, VERSION)
     try:
         return Profile(
-            counts=tensors["counts"].astype(np.int64, copy=False),
+            counts=tensors["counts"],
             windows=tuple(_window(length, number, tensors) for length, number in header["windows"]),
             sources=tuple(_known(SourceRow, row) for row in header["sources"]),
             sample_size=header["sample_size"],
@@ -56,7 +55,7 @@ def load_profile(path: Path) -> Profile:
             notes=tuple(header["notes"]),
             tokenizer=None if header["tokenizer"] is None else _known(TokenizerSizes, header["tokenizer"]),
         )
-    except (KeyError, TypeError, ProfileError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path} is not a complete profile: {error}") from None
 
 

@@ -14,6 +14,7 @@ With shards on several nodes the traffic between nodes comes first: the hottest 
 node, which saves the requests of a whole node each, and the candidate with the least traffic between nodes is taken.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,7 @@ def _further_slots(order: Any, loads: Any, free: Any, copies: Any, used: Any, ho
     """
     load = np.zeros(free.size, np.float64)
     slots = np.ones(order.size, np.int64)
+    left = free.sum()
     nodes = free.size // shards_per_node
     for turn in range(holders.shape[1]):
         apart = turn == 0
@@ -114,7 +116,10 @@ def _further_slots(order: Any, loads: Any, free: Any, copies: Any, used: Any, ho
                 copies[shard, used[shard]] = order[place]
                 used[shard] += 1
                 slots[place] += 1
+                left -= 1
                 given = True
+            if left == 0:
+                return (slots > 1).sum()
         if not given and not apart:
             break
     return (slots > 1).sum()
@@ -182,8 +187,7 @@ def judge_steps(table: SlotTable, windows: WindowSample, tokens_per_rank: int) -
     longest = int(np.diff(windows.indptr).max())
     _requests(windows.indptr, windows.ids, *table.arrays, longest, requests)
     whole = len(windows) // num_shards
-    generator = np.random.default_rng(0)
-    draws = generator.integers(0, whole, (_DRAWN_STEPS, num_shards)) * num_shards + np.arange(num_shards)
+    draws = _draws(whole, num_shards) * num_shards + np.arange(num_shards)
     steps = np.zeros((_DRAWN_STEPS, num_shards), np.int64)
     for rank in range(num_shards):
         steps += requests[draws[:, rank]]
@@ -197,6 +201,12 @@ def judge_steps(table: SlotTable, windows: WindowSample, tokens_per_rank: int) -
         float(np.median(busiest)) / tokens_per_rank,
         float(requests[_on_other_nodes(table, len(windows))].sum()) / len(windows) / tokens_per_rank,
     )
+
+
+def _draws(number: int, num_shards: int) -> npt.NDArray[np.int64]:
+    """Fixed draws below `number`, int64 [steps, P]: a hash, so that no library's generator decides which map is made."""
+    stream = hashlib.shake_256(b"steps").digest(8 * _DRAWN_STEPS * num_shards)
+    return (np.frombuffer(stream, "<u8") % np.uint64(number)).astype(np.int64).reshape(_DRAWN_STEPS, num_shards)
 
 
 def _on_other_nodes(table: SlotTable, num_windows: int) -> npt.NDArray[np.bool_]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.compiled import compiled
+from skewtool.sharding.balance import sift_down
 
 __all__ = ["copies_by_load"]
 
@@ -21,54 +22,47 @@ _SMALL = 1024
 """Ids times shards up to which copies are refined."""
 
 
-@compiled
-def _number_slots(loads: Any, total_copies: Any, num_shards: Any) -> Any:
-    """Slots per id, int64 [V]: `total_copies` more than one each, at most one per shard. Ties: the lower id.
+def _number_slots(loads: npt.NDArray[np.int64], total_copies: int, num_shards: int) -> npt.NDArray[np.int64]:
+    """Slots per id, int64 [V]: up to `total_copies` more than one each, at most one per shard. Ties: the lower id.
 
-    Fills up by thresholds: doubles, then bisects, the load per slot above which ids get further slots, and gives what is
-    left one by one.
+    Bisects the load per slot above which ids get further slots, then gives what is left to those with most per slot.
     """
-    slots = np.ones(loads.size, np.int64)
+
+    def slots_for(most: float) -> npt.NDArray[np.int64]:
+        wanted = np.ceil(loads / most) if most > 0 else np.where(loads > 0, num_shards, 1)
+        return np.clip(wanted, 1, num_shards).astype(np.int64)
+
     low, high = 0.0, float(loads.max())
     for _ in range(64):
         middle = (low + high) / 2
-        needed = 0
-        for load in loads:
-            if middle > 0:
-                needed += min(num_shards, max(1, int(np.ceil(load / middle)))) - 1
-            else:
-                needed += num_shards - 1 if load > 0 else 0
-        if needed > total_copies:
+        if int((slots_for(middle) - 1).sum()) > total_copies:
             low = middle
         else:
             high = middle
-    left = total_copies
-    if high > 0:
-        for token in range(loads.size):
-            slots[token] = min(num_shards, max(1, int(np.ceil(loads[token] / high))))
-            left -= slots[token] - 1
-    while left > 0:
-        best = -1
-        for token in range(loads.size):
-            share = loads[token] / slots[token]
-            if slots[token] < num_shards and share > 0 and (best < 0 or share > loads[best] / slots[best]):
-                best = token
-        if best < 0:
+    slots = slots_for(high) if high > 0 else np.ones(loads.size, np.int64)
+    while (left := total_copies - int((slots - 1).sum())) > 0:
+        able = np.flatnonzero((slots < num_shards) & (loads > 0))
+        if not able.size:
             break
-        slots[best] += 1
-        left -= 1
+        most_per_slot = able[np.argsort(-(loads[able] / slots[able]), kind="stable")]
+        slots[most_per_slot[:left]] += 1
     return slots
 
 
 @compiled
-def _place(loads: Any, slots: Any, order: Any, num_shards: Any, extra_rows: Any, shard_of: Any, copies: Any) -> Any:
-    """Fills the homes shard_of [V] and copies [P, E] (-1 where empty); returns the busiest load and the sum of squares."""
+def _place(
+    loads: Any, slots: Any, order: Any, scanned: Any, num_shards: Any, extra_rows: Any, shard_of: Any, copies: Any
+) -> Any:
+    """Fills the homes shard_of [V] and copies [P, E] (-1 where empty); returns the busiest load and the sum of squares.
+
+    The first `scanned` ids of `order` look at all shards for each slot, the others have one slot and take a heap's least.
+    """
     fewest, one_more = loads.size // num_shards, loads.size % num_shards
     load = np.zeros(num_shards, np.float64)
     rows, used = np.zeros(num_shards, np.int64), np.zeros(num_shards, np.int64)
     holds = np.full(num_shards, -1, np.int64)
     copies[:] = -1
-    for token in order:
+    for token in order[:scanned]:
         share = loads[token] / slots[token]
         for slot in range(slots[token]):
             best = -1
@@ -91,18 +85,26 @@ def _place(loads: Any, slots: Any, order: Any, num_shards: Any, extra_rows: Any,
                 used[best] += 1
             holds[best] = token
             load[best] += share
+    heap = np.argsort(load, kind="mergesort")
+    size = num_shards
+    for token in order[scanned:]:
+        while rows[heap[0]] > fewest or (rows[heap[0]] == fewest and one_more == 0):
+            size -= 1
+            heap[0] = heap[size]
+            sift_down(heap, size, load)
+        shard_of[token] = heap[0]
+        one_more -= rows[heap[0]] == fewest
+        rows[heap[0]] += 1
+        load[heap[0]] += loads[token]
+        sift_down(heap, size, load)
     return load.max(), (load * load).sum()
-
-
-def _order(loads: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return np.argsort(-(loads / slots), kind="stable")
 
 
 def copies_by_load(loads: npt.NDArray[np.int64], num_shards: int, extra_rows: int) -> tuple[Any, Any]:
     """Homes int32 [V] and copies int32 [P, E] (-1 where empty) for loads int64 [V]; equal rows, one slot per shard."""
     table = _Table(loads, num_shards, extra_rows)
     slots = _number_slots(loads, num_shards * extra_rows, num_shards)
-    if loads.size * num_shards <= _SMALL:
+    if table.small:
         starts = [slots, *table.starts()]
         slots = min((table.refined(start) for start in starts), key=table.unevenness)
     table.unevenness(slots)
@@ -110,18 +112,21 @@ def copies_by_load(loads: npt.NDArray[np.int64], num_shards: int, extra_rows: in
 
 
 class _Table:
-    """Places given numbers of slots and refines them, for small tables."""
+    """Places given numbers of slots, and refines them for small tables."""
 
     def __init__(self, loads: npt.NDArray[np.int64], num_shards: int, extra_rows: int) -> None:
         self.loads, self.num_shards, self.extra_rows = loads, num_shards, extra_rows
+        self.small = loads.size * num_shards <= _SMALL
         self.shard_of = np.empty(loads.size, np.int32)
         self.copies = np.empty((num_shards, extra_rows), np.int32)
 
     def unevenness(self, slots: npt.NDArray[np.int64]) -> tuple[float, float]:
         """Places the ids; the busiest shard's load, then the sum of squares."""
-        order = np.argsort(-(self.loads / slots), kind="stable")
+        # In a small table the order is strictly by load per slot; a large one has its few ids with copies first.
+        single = (slots == 1) & (not self.small)
+        order = np.lexsort((-(self.loads / slots), single))
         busiest, squares = _place(
-            self.loads, slots, order, self.num_shards, self.extra_rows, self.shard_of, self.copies
+            self.loads, slots, order, int((~single).sum()), self.num_shards, self.extra_rows, self.shard_of, self.copies
         )  # fmt: skip
         return float(busiest), float(squares)
 

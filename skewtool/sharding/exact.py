@@ -14,11 +14,11 @@ from skewtool.compiled import compiled
 
 __all__ = ["SMALL_IDS", "milp_bound", "proved_bound", "searched_homes"]
 
-SMALL_IDS = 48
+SMALL_IDS = 32
 """Ids up to which the search is tried."""
 
-_MOST_NODES = 10_000_000
-_MILP_SECONDS = 2.0
+_MOST_NODES = 2_000_000
+_MILP_NODES = 2_000  # not seconds: the bound must not depend on the machine
 _EXACT_IN_FLOAT = 1 << 50
 
 
@@ -126,7 +126,7 @@ def milp_bound(loads: npt.NDArray[np.int64], num_shards: int) -> int:
         integrality=is_home,
         bounds=Bounds(0, np.where(is_home == 1, 1.0, np.inf)),
         constraints=[LinearConstraint(counts, low, high), LinearConstraint(below_busiest, -np.inf, 0)],
-        options={"time_limit": _MILP_SECONDS, "mip_rel_gap": 0.0},
+        options={"node_limit": _MILP_NODES, "mip_rel_gap": 0.0},
     )
     bound = result.mip_dual_bound
     return 0 if bound is None or not np.isfinite(bound) else int(np.ceil(bound - 1e-4))

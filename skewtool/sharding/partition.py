@@ -89,12 +89,13 @@ def make_partition(
         loads = checked_loads(counts_or_profile)
         real_vocab = loads.size if real_vocab is None else real_vocab
     _check(loads, num_shards, strategy, real_vocab)
-    room = budget_rows(extra_rows, -(-loads.size // num_shards), "extra rows")
+    if shards_per_node is not None and (shards_per_node < 1 or num_shards % shards_per_node):
+        raise MapError(f"{num_shards} shards are no whole number of nodes of {shards_per_node} shards")
+    # A shard has at most one slot of each id, so further room could never be used.
+    room = min(budget_rows(extra_rows, -(-loads.size // num_shards), "extra rows"), loads.size)
     if room and num_shards > 1:
         if strategy != "balanced":
             raise MapError(f"only the balanced strategy places copies; {strategy} takes no extra rows")
-        if num_shards % (shards_per_node or num_shards):
-            raise MapError(f"{num_shards} shards are no whole number of nodes of {shards_per_node} shards")
         if windows is None or len(windows.sample) < num_shards:
             return _with_copies_by_load(loads, real_vocab, num_shards, room, pad_to)
         shard_map, chosen, tried = choose_copies(windows, real_vocab, num_shards, room, shards_per_node or num_shards)

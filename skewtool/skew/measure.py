@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from skewtool.errors import MapError
+from skewtool.errors import MapError, ProfileError
 from skewtool.profiling import Profile, WindowContent
 from skewtool.sharding import LOADS, STRATEGIES, Balance, Load, ShardMap, assess, loads_of, partition, shard_loads
 from skewtool.skew.floor import step_floor
@@ -87,8 +87,8 @@ class LayoutSkew:
 @dataclass(frozen=True, eq=False)
 class SkewReport:
     """All layouts under both loads, with the corpus's own skew. `num_steps` is how many steps were replayed; `step_floor`
-    is the step imbalance of unique load that chance alone gives a perfect map without copies (its max: the median of the
-    largest of as many steps)."""
+    is the step imbalance of unique load that chance alone gives a perfect map without copies: median and 99th percentile
+    over all steps there could be, while those of few replayed steps scatter around them."""
 
     num_shards: int
     tokens_per_rank: int
@@ -96,8 +96,9 @@ class SkewReport:
     top1_percent_share: float
     top10_share: float
     rank_frequency_slope: float | None
-    step_floor: Quantiles | None
+    step_floor: tuple[float, float] | None
     layouts: tuple[LayoutSkew, ...]
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys; absent values are None, never NaN."""
@@ -108,7 +109,8 @@ class SkewReport:
             "top1_percent_share": self.top1_percent_share,
             "top10_share": self.top10_share,
             "rank_frequency_slope": self.rank_frequency_slope,
-            "step_floor": _json(self.step_floor),
+            "step_floor": None if self.step_floor is None else dict(zip(("p50", "p99"), self.step_floor, strict=True)),
+            "notes": list(self.notes),
             "layouts": [layout.to_json() for layout in self.layouts],
         }
 
@@ -142,6 +144,8 @@ def measure_skew(
     num_shards = _common_shards(maps, num_shards)
     loads: tuple[Load, ...] = LOADS if profile.windows else ("raw",)
     if tokens_per_rank is None:
+        if windows is not None and not profile.windows:
+            raise ProfileError("steps of given windows need to know tokens_per_rank; the profile has counts alone")
         tokens_per_rank = profile.tokens_per_rank if profile.windows else 0
     for name, each in maps.items():
         _check_covers(name, each, profile)
@@ -154,9 +158,13 @@ def measure_skew(
     for name in against:
         if name != HIDDEN:
             maps[name] = partition(profile, num_shards, name, load=loads[0], tokens_per_rank=tokens_per_rank)
+    notes: tuple[str, ...] = ()
     if windows is not None:
         steps = consecutive_steps(windows, num_shards, seed)
     elif profile.windows:
+        known = len(profile.window(tokens_per_rank).sample)
+        if known < num_shards:
+            notes = (f"{known} sampled windows are fewer than {num_shards} ranks: windows repeat within a step",)
         steps = drawn_steps(sample_windows(profile.window(tokens_per_rank).sample), num_shards, seed)
     else:
         steps = iter(())
@@ -179,16 +187,16 @@ def measure_skew(
         rank_frequency_slope=rank_frequency_slope(profile.counts),
         step_floor=_floor(profile, num_shards, tokens_per_rank, replayed.raw.shape[0]),
         layouts=tuple(layouts),
+        notes=notes,
     )
 
 
-def _floor(profile: Profile, num_shards: int, tokens_per_rank: int, num_steps: int) -> Quantiles | None:
+def _floor(profile: Profile, num_shards: int, tokens_per_rank: int, num_steps: int) -> tuple[float, float] | None:
     if not profile.windows or not num_steps:
         return None
     windows = profile.window(tokens_per_rank)
-    floors = [step_floor(windows, num_shards, p) for p in (0.5, 0.99, 0.5 ** (1 / num_steps))]
-    known = [floor for floor in floors if floor is not None]
-    return Quantiles(*known) if len(known) == 3 else None
+    median, high = (step_floor(windows, num_shards, quantile) for quantile in (0.5, 0.99))
+    return None if median is None or high is None else (median, high)
 
 
 def _common_shards(maps: Mapping[str, ShardMap], num_shards: int | None) -> int:

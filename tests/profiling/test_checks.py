@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from skewtool.corpus import Corpus, open_corpus
@@ -62,6 +62,7 @@ def test_allowed_bad_ids_are_dropped_and_counted(
     ids: list[int], dtype: str, workers: int, corpus_of: Callable[..., Corpus],
     naive_windows: Callable[..., Any], naive_key: Callable[..., int], as_lists: Callable[..., Any],
 ) -> None:  # fmt: skip
+    assume(any(0 <= token < 10 for token in ids))
     made = profile(
         corpus_of({"a.npy": ids}, dtype), vocab_size=10, windows=(4,), sample_size=5, workers=workers, allow=("bad-ids",)
     )
