@@ -98,8 +98,6 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
 
 def _table(report: "SkewReport") -> str:
     """The figures that fit a terminal; `--json` has all."""
-    import pandas as pd
-
     columns = ["layout", "load", "mean", "bound", "step p50", "p99", "max", "rows/token", "remote", "extra rows"]
     rows = [
         [
@@ -114,8 +112,10 @@ def _table(report: "SkewReport") -> str:
         ]
         for each in report.layouts
     ]
-    table = pd.DataFrame(rows, columns=columns)
-    return str(table.to_string(index=False))
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [columns, *rows]
+    )
 
 
 def _figure(quantiles: "Quantiles | None", name: str) -> str:

@@ -9,6 +9,7 @@ import skewtool
 from skewtool.cli.group import note, print_json
 from skewtool.cli.options import JSON, PATH, check_output, corpus_options, numbers, open_part, tokenizer_file
 from skewtool.cli.progress import progress
+from skewtool.errors import SkewtoolError
 
 if TYPE_CHECKING:
     from skewtool.profiling import Profile
@@ -44,6 +45,8 @@ def profile(
             sample_size=sample_windows, seed=seed, workers=workers, allow=allow, progress=meter,
         )  # fmt: skip
         rate = made.num_tokens / max(meter.seconds(), 1e-9)
+    if not made.num_tokens:
+        raise SkewtoolError(f"nothing is left to count: all {sum(made.dropped.values())} ids are outside the vocabulary")
     made.save(output)
     print_profile(made, as_json, {"tokens_per_second": round(rate)})
 

@@ -145,7 +145,7 @@ def _whole_number(name: str, value: object, most: int = 2**63 - 1) -> int:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise ProfileError(f"{name} must be a whole number, got {value!r}") from None
-    if abs(number) > most + 1:
+    if not -most <= number <= most:
         raise ProfileError(f"{name} must be at most {most}, got {number}")
     return number
 
@@ -232,8 +232,6 @@ def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], 
         )
     else:
         num_dropped = sum(int(worker.counters[0].counts[vocab_size]) for worker in workers)
-        if num_dropped == sum(sum(worker.tokens.values()) for worker in workers):
-            raise CorpusError(f"all {num_dropped} ids of the corpus are outside the vocabulary of {vocab_size}")
         if num_dropped:
             dropped = {BAD_IDS: num_dropped}
             notes.append(f"{num_dropped} ids outside the vocabulary of {vocab_size} were left out")

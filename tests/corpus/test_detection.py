@@ -21,7 +21,7 @@ KNOWN = {
     struct.pack("<i", 20240520): "llmc",
     struct.pack("<i", 20240801): "llmc",
     struct.pack("<i", 20240522): "llm.c evaluation",
-    b"\xff\xff\xff\xff": "Arrow stream",
+    b"\xff\xff\xff\xff\x08\x01\0\0": "Arrow stream",
     b"ARROW1\0\0": "Arrow file",
     b"PAR1": "Parquet",
     b"PK\x03\x04": "zip (.npz, .pt)",
@@ -94,3 +94,7 @@ def test_wide_ids_are_never_text(ids: list[int]) -> None:
 @pytest.mark.parametrize("head", [b"\x80\x02\x07\0", b"\x80\x04\x95\0" + b"\xff" * 12])
 def test_ids_that_begin_like_a_pickle_are_not_one(head: bytes) -> None:
     assert detect_format(head + b"\xc3\x10" * 20) == "unknown"
+
+
+def test_raw_ids_of_minus_one_are_no_arrow_stream() -> None:
+    assert detect_format(np.array([-1, 3, 5, 7], "<i4").tobytes()) == "unknown"

@@ -38,7 +38,9 @@ def test_an_id_equal_to_the_vocabulary_size_is_outside(
     allow: tuple[str, ...], windows: tuple[int, ...], corpus_of: Callable[..., Corpus]
 ) -> None:
     corpus = corpus_of({"a.npy": [0, 31, 32, 7, 40, 32]})
-    with pytest.raises(CorpusError, match=r"outside the vocabulary of 32: 32 at token 2, 3 in the 6 tokens.* as 40"):
+    with pytest.raises(
+        CorpusError, match=r"vocabulary of 32: 3 of the 6 tokens.*, first 32 at token 2, up to 40"
+    ):
         profile(corpus, vocab_size=32, windows=windows, allow=allow)
     assert profile(corpus, vocab_size=41, windows=windows).num_tokens == 6
 
@@ -83,7 +85,10 @@ def test_allowed_bad_ids_are_dropped_and_counted(
 def test_16_bit_ids_read_as_32_bit_are_recognised(vocab_size: int, tmp_path: Path) -> None:
     np.array([5, 7, 9, 11], "<u2").tofile(tmp_path / "train.bin")
     corpus = open_corpus(tmp_path / "train.bin", dtype="uint32")
-    with pytest.raises(CorpusError, match=rf"{vocab_size}: 458757 at token 0.* as 720905; pairs .* --dtype uint16"):
+    with pytest.raises(
+        CorpusError,
+        match=rf"{vocab_size}: 2 of the 2 .* 458757 at token 0, up to 720905; pairs .* --dtype uint16",
+    ):
         profile(corpus, vocab_size=vocab_size)
     with pytest.raises(CorpusError, match="458757 at token 0"):
         profile(corpus, vocab_size=1000)
