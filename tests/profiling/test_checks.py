@@ -38,9 +38,7 @@ def test_an_id_equal_to_the_vocabulary_size_is_outside(
     allow: tuple[str, ...], windows: tuple[int, ...], corpus_of: Callable[..., Corpus]
 ) -> None:
     corpus = corpus_of({"a.npy": [0, 31, 32, 7, 40, 32]})
-    with pytest.raises(
-        CorpusError, match=r"vocabulary of 32: 3 of the 6 tokens.*, first 32 at token 2, up to 40"
-    ):
+    with pytest.raises(CorpusError, match=r"vocabulary of 32: 3 of the 6 tokens.*, first 32 at token 2, up to 40"):
         profile(corpus, vocab_size=32, windows=windows, allow=allow)
     assert profile(corpus, vocab_size=41, windows=windows).num_tokens == 6
 
