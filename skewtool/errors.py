@@ -4,7 +4,7 @@ Every message says what was expected, what was found, where, and the way out, in
 message and exits with code 1; library users catch `SkewtoolError` (a `ValueError`) or one of its children.
 """
 
-__all__ = ["CorpusError", "FileFormatError", "MapError", "MissingExtraError", "ProfileError", "SkewtoolError"]
+__all__ = ["CorpusError", "FileFormatError", "MapError", "ProfileError", "SkewtoolError"]
 
 
 class SkewtoolError(ValueError):
@@ -24,8 +24,4 @@ class MapError(SkewtoolError):
 
 
 class FileFormatError(SkewtoolError):
-    """A profile or map file that is damaged, of another kind, or of an unknown version."""
-
-
-class MissingExtraError(SkewtoolError):
-    """A feature needs a package that is not installed; the message names the pip command."""
+    """A profile or map file that is damaged, of another kind, or of an unknown version; a file that cannot be written."""

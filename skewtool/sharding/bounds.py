@@ -15,19 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.sharding.exact import SMALL_IDS, proved_bound
+from skewtool.sharding.loads import exact_sum, fit_62_bits
 from skewtool.sharding.shard_map import ShardMap
 
-__all__ = ["Balance", "assess", "exact_sum", "lower_bound", "shard_loads"]
-
-_BITS = 62
+__all__ = ["Balance", "assess", "lower_bound", "shard_loads"]
 
 
 def lower_bound(loads: npt.NDArray[np.int64], num_shards: int) -> int:
     """A bound on the largest load of any shard, for loads int64 [V] and maps whose shards differ by at most one row."""
     total = exact_sum(loads)
-    # Sums must fit 64 bits. Dropping low bits rounds down, which keeps a lower bound valid.
-    shift = max(0, total.bit_length() - _BITS)
-    hottest = np.sort(loads >> shift)[::-1]
+    scaled, shift = fit_62_bits(loads)  # rounds down, which keeps a lower bound valid
+    hottest = np.sort(scaled)[::-1]
     sums = np.concatenate([[0], np.cumsum(hottest)])
     more = np.arange((hottest.size - 1) // num_shards + 1)  # k
     last = more * num_shards
@@ -35,12 +33,6 @@ def lower_bound(loads: npt.NDArray[np.int64], num_shards: int) -> int:
     coldest = np.maximum(hottest.size // num_shards - (more + 1), 0)
     with_rows = pigeonhole + sums[-1] - sums[hottest.size - coldest]
     return max(-(-total // num_shards), int(with_rows.max(initial=0)) << shift)
-
-
-def exact_sum(loads: npt.NDArray[np.int64]) -> int:
-    """The sum as a Python integer, also where it exceeds 64 bits."""
-    high, low = loads >> 32, loads & 0xFFFFFFFF
-    return (int(high.sum()) << 32) + int(low.sum())
 
 
 def shard_loads(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> npt.NDArray[np.float64]:
@@ -91,7 +83,7 @@ def assess(loads: npt.NDArray[np.int64], shard_map: ShardMap) -> Balance:
         per_shard = [exact_sum(part) for part in _parts(loads, shard_map)]
         bound = lower_bound(loads, shard_map.num_shards)
         equal_rows = int(np.ptp(shard_map.home_rows)) <= 1
-        if equal_rows and max(per_shard) > bound and loads.size <= SMALL_IDS and sum(per_shard) < 1 << _BITS:
+        if equal_rows and max(per_shard) > bound and loads.size <= SMALL_IDS and sum(per_shard) < 1 << 62:
             bound = proved_bound(loads, shard_map.num_shards, bound, max(per_shard))
         return Balance(max(per_shard), sum(per_shard), len(per_shard), bound)
     return Balance.of(shard_loads(loads, shard_map), float(loads.max(initial=0)) / shard_map.num_shards)

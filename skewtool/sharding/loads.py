@@ -13,7 +13,17 @@ import numpy.typing as npt
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
 
-__all__ = ["LOADS", "OBJECTIVES", "Load", "Objective", "checked_loads", "loads_of"]
+__all__ = [
+    "LOADS",
+    "OBJECTIVES",
+    "Load",
+    "Objective",
+    "check_padding",
+    "checked_loads",
+    "exact_sum",
+    "fit_62_bits",
+    "loads_of",
+]
 
 Load = Literal["unique", "raw"]
 LOADS: tuple[Load, ...] = ("unique", "raw")
@@ -58,3 +68,27 @@ def _above_int64(given: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if given.dtype != np.uint64:
         return np.zeros(given.size, bool)
     return np.asarray(given > np.uint64(2**63 - 1))
+
+
+def check_padding(loads: npt.NDArray[np.int64], real_vocab: int) -> None:
+    """MapError unless 1 <= real_vocab <= V and ids from `real_vocab` on, which are no tokens, have no load."""
+    if not 1 <= real_vocab <= loads.size:
+        raise MapError(f"real_vocab must be 1 to the {loads.size} ids of the loads, got {real_vocab}")
+    if loads[real_vocab:].any():
+        token = real_vocab + int(np.argmax(loads[real_vocab:] > 0))
+        raise MapError(
+            f"id {token} has load {loads[token]} but is a padding id (real_vocab is {real_vocab}); raise real_vocab, or "
+            "profile again with the right tokenizer"
+        )
+
+
+def exact_sum(loads: npt.NDArray[np.int64]) -> int:
+    """The sum as a Python integer, also where it exceeds 64 bits."""
+    high, low = loads >> 32, loads & 0xFFFFFFFF
+    return (int(high.sum()) << 32) + int(low.sum())
+
+
+def fit_62_bits(loads: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+    """Loads shifted right until their sum fits 62 bits, so that sums and differences fit 64, and by how many bits."""
+    shift = max(0, exact_sum(loads).bit_length() - 62)
+    return loads >> shift, shift

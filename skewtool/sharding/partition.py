@@ -11,7 +11,7 @@ from skewtool.sharding.budget import budget_rows
 from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.copies import CopyCandidate, choose_copies, spread_rows
 from skewtool.sharding.even_split import copies_by_load
-from skewtool.sharding.loads import OBJECTIVES, Objective, checked_loads, loads_of
+from skewtool.sharding.loads import OBJECTIVES, Objective, check_padding, checked_loads, loads_of
 from skewtool.sharding.shard_map import ShardMap
 from skewtool.sharding.step_objective import homes_by_steps
 from skewtool.sharding.strategies import KEEPS_ID_ORDER, STRATEGIES
@@ -128,14 +128,7 @@ def _check(loads: npt.NDArray[np.int64], num_shards: int, strategy: str, real_vo
         raise MapError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}")
     if num_shards < 1:
         raise MapError(f"the number of shards must be at least 1, got {num_shards}")
-    if not 1 <= real_vocab <= loads.size:
-        raise MapError(f"real_vocab must be 1 to the {loads.size} ids of the loads, got {real_vocab}")
-    if loads[real_vocab:].any():
-        token = real_vocab + int(np.argmax(loads[real_vocab:] > 0))
-        raise MapError(
-            f"id {token} has load {loads[token]} but is a padding id (real_vocab is {real_vocab}); raise real_vocab, or "
-            "profile again with the right tokenizer"
-        )
+    check_padding(loads, real_vocab)
 
 
 def real_vocab_of(profile: Profile) -> int:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 from skewtool.profiling import Profile
-from skewtool.sharding.bounds import Balance, exact_sum, lower_bound
+from skewtool.sharding.bounds import Balance, lower_bound
 from skewtool.sharding.budget import budget_rows
 from skewtool.sharding.equal_rows import equal_rows, load_per_shard
 from skewtool.sharding.exchanges import exchange
-from skewtool.sharding.loads import Load, checked_loads, loads_of
+from skewtool.sharding.loads import Load, check_padding, checked_loads, exact_sum, loads_of
 from skewtool.sharding.moves import kept_copies, lay_out, moves_between
 from skewtool.sharding.shard_map import ShardMap
 from skewtool.sharding.split_requests import split_load
@@ -174,14 +174,7 @@ def _check(shard_map: ShardMap, loads: npt.NDArray[np.int64], num_shards: int, r
     if num_shards < 1:
         raise MapError(f"the number of shards must be at least 1, got {num_shards}")
     kept_copies(shard_map, num_shards)  # raises where they cannot be kept
-    if not 1 <= real_vocab <= loads.size:
-        raise MapError(f"real_vocab must be 1 to the {loads.size} ids of map and loads, got {real_vocab}")
-    if loads[real_vocab:].any():
-        token = real_vocab + int(np.argmax(loads[real_vocab:] > 0))
-        raise MapError(
-            f"id {token} has load {loads[token]} but is a padding id (real_vocab is {real_vocab}); raise real_vocab, or "
-            "profile again with the right tokenizer"
-        )
+    check_padding(loads, real_vocab)
 
 
 def _scaled(loads: npt.NDArray[np.int64], finely: bool) -> npt.NDArray[np.int64]:

@@ -111,7 +111,7 @@ class ShardMap:
         """Slots per shard, homes and copies: the rows of a local weight."""
         return int(self.token_at.shape[1])
 
-    @property
+    @cached_property
     def has_copies(self) -> bool:
         """Whether any id has more than its home."""
         return bool((self.token_at[:, self.home_slots :] >= 0).any())

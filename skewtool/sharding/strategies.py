@@ -16,16 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.sharding.balance import balanced_homes
-from skewtool.sharding.bounds import exact_sum
 from skewtool.sharding.bursts import Bursts
+from skewtool.sharding.loads import fit_62_bits
 
 __all__ = ["STRATEGIES", "Strategy"]
 
 Loads = npt.NDArray[np.int64]
 Homes = npt.NDArray[np.int32]
 Strategy = Callable[..., Homes]
-
-_BITS = 62
 
 
 def _contiguous(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
@@ -53,8 +51,7 @@ def _random(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = No
 
 
 def _balanced(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
-    shift = max(0, exact_sum(loads).bit_length() - _BITS)  # sums must fit 64 bits
-    return balanced_homes(loads >> shift, num_shards, bursts)
+    return balanced_homes(fit_62_bits(loads)[0], num_shards, bursts)
 
 
 STRATEGIES: dict[str, Strategy] = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from skewtool.sharding import Balance, ShardMap, assess, lower_bound
 from skewtool.sharding.balance import balanced_homes
-from skewtool.sharding.bounds import exact_sum
+from skewtool.sharding.loads import exact_sum
 
 LOADS = st.one_of(
     st.lists(st.integers(0, 4), min_size=1, max_size=7),
