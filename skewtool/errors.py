@@ -4,7 +4,7 @@ Every message says what was expected, what was found, where, and the way out, in
 message and exits with code 1; library users catch `SkewtoolError` (a `ValueError`) or one of its children.
 """
 
-__all__ = ["CorpusError", "FileFormatError", "MapError", "ProfileError", "SkewtoolError"]
+__all__ = ["CorpusError", "FileFormatError", "MapError", "ProfileError", "RouteError", "SkewtoolError"]
 
 
 class SkewtoolError(ValueError):
@@ -25,3 +25,7 @@ class MapError(SkewtoolError):
 
 class FileFormatError(SkewtoolError):
     """A profile or map file that is damaged, of another kind, or of an unknown version; a file that cannot be written."""
+
+
+class RouteError(SkewtoolError):
+    """Ids that cannot be looked up, or a map that does not fit the process group; raised on every rank alike."""
