@@ -34,6 +34,7 @@ class ErrorGroup(click.Group):
 
 
 def note(text: str) -> None:
+    """One note on stderr."""
     click.echo(f"note: {text}", err=True)
 
 

@@ -54,6 +54,7 @@ def _corpus_json(corpus: "Corpus") -> dict[str, Any]:
 
 
 def map_json(shard_map: "ShardMap") -> dict[str, Any]:
+    """The documented keys of a shard map."""
     return {
         "shards": shard_map.num_shards,
         "vocab_size": shard_map.vocab_size,

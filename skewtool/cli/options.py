@@ -55,6 +55,7 @@ def _fraction(text: str) -> float:
 
 
 def corpus_options(function: F) -> F:
+    """The options that say how a corpus is read: `open_part` takes them."""
     from skewtool.corpus.opening import FORMATS
 
     for option in (
@@ -85,6 +86,7 @@ def open_part(paths: tuple[Path, ...], part: tuple[float, float] | None, **optio
 
 
 def tokenizer_file(path: Path | None) -> "TokenizerFile | None":
+    """The tokenizer at a path, if any."""
     from skewtool.corpus import TokenizerFile
 
     return None if path is None else TokenizerFile(path)
@@ -100,6 +102,7 @@ def layout_names(maps: tuple[Path, ...], against: list[str]) -> dict[str, "Shard
 
 
 def against_names(names: str) -> list[str]:
+    """Layout names separated by commas."""
     return [name for name in names.split(",") if name]
 
 

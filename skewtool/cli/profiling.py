@@ -52,6 +52,7 @@ def profile(
 
 
 def print_profile(made: "Profile", as_json: bool, more: dict[str, Any]) -> None:
+    """Notes, then the profile in words or as JSON with `more` keys."""
     for each in made.notes:
         note(each)
     if as_json:

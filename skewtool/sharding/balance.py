@@ -103,6 +103,7 @@ def insert_row(loads: Any, row: Any, size: Any, token: Any) -> None:
 
 @compiled
 def remove_row(row: Any, size: Any, place: Any) -> None:
+    """Takes out the row at `place` of the first `size` and closes the gap."""
     for i in range(place, size - 1):
         row[i] = row[i + 1]
 
