@@ -49,7 +49,7 @@ class _Settings:
     seed: int
     allow: frozenset[str]
     progress: Progress | None
-    stopped: threading.Event = field(default_factory=threading.Event)
+    interrupted: threading.Event = field(default_factory=threading.Event)
 
 
 class _Worker:
@@ -71,7 +71,7 @@ class _Worker:
             counter.begin(key, span.start)
         position = span.start
         for ids in source.blocks(span.start, span.stop, progress=self.settings.progress):
-            if self.settings.stopped.is_set():
+            if self.settings.interrupted.is_set():
                 break
             index = self._checked(ids, source, position)
             for counter in self.counters:
@@ -122,8 +122,6 @@ def profile(
     sample_size, workers = _whole_number("sample_size", sample_size), _whole_number("workers", workers)
     seed = _whole_number("seed", seed)
     lengths = tuple(sorted({_whole_number("window", length, most=2**31 - 1) for length in windows}))
-    if not -(2**63) <= seed < 2**63:
-        raise ProfileError(f"the seed must fit 64 bits, got {seed}")
     if (lengths and lengths[0] < 1) or sample_size < 0 or workers < 1 or not (vocab_size is None or vocab_size > 0):
         raise ProfileError(
             "window lengths, workers and vocabulary size must be at least 1, sample size at least 0; "
@@ -145,7 +143,7 @@ def _whole_number(name: str, value: object, most: int = 2**63 - 1) -> int:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         raise ProfileError(f"{name} must be a whole number, got {value!r}") from None
-    if not -most <= number <= most:
+    if not -most - 1 <= number <= most:
         raise ProfileError(f"{name} must be at most {most}, got {number}")
     return number
 
@@ -192,7 +190,7 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
     for item in enumerate(_spans(settings.corpus, settings.windows)):
         waiting.put(item)
     failures: list[tuple[int, Exception]] = []
-    failed = settings.stopped
+    failed = threading.Event()  # no further spans; those begun go on, since an earlier one may fail, too
 
     def work() -> _Worker:
         worker = _Worker(settings)
@@ -213,6 +211,7 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
             done = [future.result() for future in [pool.submit(work) for _ in range(workers)]]
         except BaseException:  # also a keyboard interrupt: the threads end after their current block
             failed.set()
+            settings.interrupted.set()
             raise
     if failures:
         raise min(failures, key=lambda failure: failure[0])[1]

@@ -88,9 +88,8 @@ def make_partition(
     else:
         loads = checked_loads(counts_or_profile)
         real_vocab = loads.size if real_vocab is None else real_vocab
-    _check(loads, num_shards, strategy, real_vocab)
-    if shards_per_node is not None and (shards_per_node < 1 or num_shards % shards_per_node):
-        raise MapError(f"{num_shards} shards are no whole number of nodes of {shards_per_node} shards")
+    _check(num_shards, strategy, shards_per_node)
+    check_padding(loads, real_vocab)
     # A shard has at most one slot of each id, so further room could never be used.
     room = min(budget_rows(extra_rows, -(-loads.size // num_shards), "extra rows"), loads.size)
     if room and num_shards > 1:
@@ -123,12 +122,13 @@ def _with_copies_by_load(
     return Partition(homes.with_copies(copies).padded(pad_to), loads)
 
 
-def _check(loads: npt.NDArray[np.int64], num_shards: int, strategy: str, real_vocab: int) -> None:
+def _check(num_shards: int, strategy: str, shards_per_node: int | None) -> None:
     if strategy not in STRATEGIES:
         raise MapError(f"unknown strategy {strategy!r}; known are {', '.join(STRATEGIES)}")
     if num_shards < 1:
         raise MapError(f"the number of shards must be at least 1, got {num_shards}")
-    check_padding(loads, real_vocab)
+    if shards_per_node is not None and (shards_per_node < 1 or num_shards % shards_per_node):
+        raise MapError(f"{num_shards} shards are no whole number of nodes of {shards_per_node} shards")
 
 
 def real_vocab_of(profile: Profile) -> int:

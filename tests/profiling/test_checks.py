@@ -111,3 +111,16 @@ def test_table_index_is_the_id_or_the_row_for_bad_ones(
     index = as_table_index(stored, vocab_size, source, 0, ("bad-ids",))
     assert index.dtype.name in ("uint16", "uint32", "uint64")
     assert index.tolist() == [i if 0 <= i < vocab_size else vocab_size for i in stored.tolist()]
+
+
+def test_the_earliest_bad_span_is_told_though_a_later_one_fails_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first span ends in a bad id after many blocks, the second begins with one."""
+    monkeypatch.setattr("skewtool.profiling.local._SPAN_TOKENS", 1 << 21)
+    ids = np.zeros(1 << 22, np.uint16)
+    ids[[(1 << 21) - 1, 1 << 21]] = 9
+    np.save(tmp_path / "a.npy", ids)
+    corpus = open_corpus(tmp_path / "a.npy")
+    with pytest.raises(CorpusError, match=f"first 9 at token {(1 << 21) - 1}"):
+        profile(corpus, vocab_size=9, windows=(64,), workers=2)
