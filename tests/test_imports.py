@@ -45,7 +45,7 @@ ANY_FOLDER = ("storage", "compiled")
 
 ONLY_NAMES = {
     ("sharding", "profiling"): {"Profile", "WindowSample", "WindowStatistics"},  # a Profile and its parts
-    ("parallel", "sharding"): {"EVERY_SHARD", "GROUPS", "ONE_SLOT", "PASSES", "ShardMap", "SlotTable"},  # the chooser's rule
+    ("parallel", "sharding"): {"EVERY_SHARD", "GROUPS", "ONE_SLOT", "PASSES", "ShardMap", "SlotTable", "choose_slots"},
 }
 """Names that one folder may take from another, where it may not take all."""
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from skewtool.parallel.groups import Group, rank_of
-from skewtool.parallel.route import Route
+from skewtool.parallel.routing.route import Route
 from skewtool.sharding import ShardMap
 
 __all__ = ["RoutedEmbedding"]

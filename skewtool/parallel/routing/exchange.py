@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from skewtool.parallel.collectives import all_to_all
 from skewtool.parallel.groups import Group, rank_of, size_of
 
-__all__ = ["Counts", "exchange", "gather_rows"]
+__all__ = ["Counts", "exchange", "exchange_rows"]
 
 _MOST_ELEMENTS = 2**31 - 1
 """Elements of one transfer that every backend takes; larger ones are split by rows."""
@@ -43,11 +43,11 @@ class Counts:
         return Counts(tuple(zip(*self.matrix, strict=True)), self.group)
 
 
-def exchange(rows: Tensor, counts: Counts) -> Tensor:
+def exchange(rows: Tensor, counts: Counts, what: str = "rows") -> Tensor:
     """Sends rows [sum(sent), ...], ordered by target, and returns those received [sum(received), ...], ordered by source.
 
     One all_to_all_single over the group (none alone), or one for each part of at most 2^31 - 1 elements: as many on every
-    rank, since all know all counts. Not differentiable; see `gather_rows`.
+    rank, since all know all counts. Not differentiable; see `exchange_rows`.
     """
     if size_of(counts.group) == 1:
         return rows
@@ -55,42 +55,33 @@ def exchange(rows: Tensor, counts: Counts) -> Tensor:
     most_rows = max(1, _MOST_ELEMENTS // (width * size_of(counts.group)))
     largest = max(max(row) for row in counts.matrix)
     if largest <= most_rows:
-        return _transfer(rows, counts.sent, counts.received, counts.group)
+        return all_to_all(rows, counts.group, what, counts.sent, counts.received)
     received = rows.new_empty((sum(counts.received), *rows.shape[1:]))
     sent, got = torch.split(rows, counts.sent), torch.split(received, counts.received)
     for first in range(0, largest, most_rows):
         parts = [each[first : first + most_rows] for each in sent]
         places = [each[first : first + most_rows] for each in got]
-        moved = _transfer(torch.cat(parts), [len(p) for p in parts], [len(p) for p in places], counts.group)
-        for place, part in zip(places, torch.split(moved, [len(p) for p in places]), strict=True):
+        sizes = [len(place) for place in places]
+        moved = all_to_all(torch.cat(parts), counts.group, what, [len(part) for part in parts], sizes)
+        for place, part in zip(places, torch.split(moved, sizes), strict=True):
             place.copy_(part)
     return received
 
 
-def _transfer(rows: Tensor, sent: list[int], received: list[int], group: Group) -> Tensor:
-    result = rows.new_empty((sum(received), *rows.shape[1:]))
-    dist.all_to_all_single(result, rows.contiguous(), received, sent, group=group)
-    return result
-
-
-class _GatherRows(torch.autograd.Function):
+class _ExchangeRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, slots: Tensor, counts: Counts) -> Tensor:
-        ctx.save_for_backward(slots)
-        ctx.counts, ctx.shape = counts, weight.shape
-        return exchange(weight.index_select(0, slots), counts)
+    def forward(ctx: Any, rows: Tensor, counts: Counts) -> Tensor:
+        ctx.counts = counts
+        return exchange(rows, counts)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (slots,) = ctx.saved_tensors
-        rows = exchange(gradients[0], ctx.counts.reversed)
-        return rows.new_zeros(ctx.shape).index_add_(0, slots, rows), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return exchange(gradients[0], ctx.counts.reversed, "gradients"), None
 
 
-def gather_rows(weight: Tensor, slots: Tensor, counts: Counts) -> Tensor:
-    """Rows weight[slots] of this rank sent to those who asked: weight [S, H], slots int64 [sum(sent)], by target.
+def exchange_rows(rows: Tensor, counts: Counts) -> Tensor:
+    """`exchange` with gradients, which go the other way by one more all_to_all_single.
 
-    Returns [sum(received), H], by source. The backward exchanges gradients the other way and adds them up per slot, so
-    it is one more all_to_all_single. Ranks that send or get nothing take part in both.
+    Ranks that send or get nothing take part in both.
     """
-    return _GatherRows.apply(weight, slots, counts)  # type: ignore[no-any-return,no-untyped-call]
+    return _ExchangeRows.apply(rows, counts)  # type: ignore[no-any-return,no-untyped-call]
