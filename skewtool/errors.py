@@ -4,7 +4,7 @@ Every message says what was expected, what was found, where, and the way out, in
 message and exits with code 1; library users catch `SkewtoolError` (a `ValueError`) or one of its children.
 """
 
-__all__ = ["CorpusError", "FileFormatError", "MapError", "ProfileError", "RouteError", "SkewtoolError"]
+__all__ = ["CorpusError", "FileFormatError", "LabelError", "MapError", "ProfileError", "RouteError", "SkewtoolError"]
 
 
 class SkewtoolError(ValueError):
@@ -29,3 +29,7 @@ class FileFormatError(SkewtoolError):
 
 class RouteError(SkewtoolError):
     """Ids that cannot be looked up, or a map that does not fit the process group; raised on every rank alike."""
+
+
+class LabelError(SkewtoolError):
+    """Labels, logits or options of a loss that do not go together; raised on every rank alike."""

@@ -1,48 +1,51 @@
-"""`RoutedEmbedding`: an embedding split by vocabulary, for ids that are split over ranks."""
+"""`RoutedEmbedding`: ids split over ranks, rows by all-to-all, distinct ids only, copies of hot rows."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from skewtool.parallel.groups import Group, rank_of
-from skewtool.parallel.routing.route import Route
+from skewtool.parallel.embedding.vocab_sharded import VocabShardedEmbedding
+from skewtool.parallel.groups import Group
+from skewtool.parallel.routing import FixedCapacityRoute, Route
 from skewtool.sharding import ShardMap
 
 __all__ = ["RoutedEmbedding"]
 
 
-class RoutedEmbedding(nn.Module):
-    """Rows of an [V, H] table for each rank's own ids; this rank holds weight [S, H], the slots of its shard.
+class RoutedEmbedding(VocabShardedEmbedding):
+    """Rows for each rank's own ids. This is where the map decides: the busiest shard sets the step.
 
-    Unsharded equivalent: ``F.embedding(ids, table)`` with ``table[shard_map.token_at[rank]] == weight`` (empty slots
-    left out). Rows of the home slots are ``weight[:shard_map.home_slots]``, which is what a tied head multiplies with.
-    With copies, gradients of the slots of an id are partial and must be summed before an optimizer step.
+    `capacity`: room for that many requests from each rank to each shard, so that the host never waits for the device;
+    see `FixedCapacityRoute`. `distinct=False` asks for every occurrence, for comparison.
+
+    Unsharded equivalent: ``F.embedding(ids, table)``. With copies, gradients of the slots of an id are partial until
+    `synchronize_copies`.
     """
 
     def __init__(
         self,
-        shard_map: ShardMap,
+        num_embeddings: int,
         embedding_dim: int,
+        shard_map: ShardMap | None = None,
         group: Group = None,
         *,
-        device: torch.device | None = None,
+        distinct: bool = True,
+        capacity: int | None = None,
+        device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
-        self.shard_map, self.group = shard_map, group
-        self.weight = nn.Parameter(torch.empty(shard_map.num_slots, embedding_dim, device=device, dtype=dtype))
+        super().__init__(num_embeddings, embedding_dim, shard_map, group, device=device, dtype=dtype)
+        self.distinct, self.capacity = distinct, capacity
 
-    def load_table(self, table: Tensor) -> None:
-        """Copies this shard's rows from a whole table [V, H]; empty slots become zero."""
-        held = torch.tensor(self.shard_map.token_at[rank_of(self.group)], dtype=torch.int64, device=table.device)
-        with torch.no_grad():
-            self.weight.copy_(table[held.clamp(min=0)] * (held >= 0)[:, None])
+    def route(self, ids: Tensor) -> Route | FixedCapacityRoute:
+        """The route of a batch, which may be built ahead and used by any table with the same map."""
+        if self.capacity is not None:
+            return FixedCapacityRoute.build(ids, self.shard_map, self.group, capacity=self.capacity)
+        return Route.build(ids, self.shard_map, self.group, distinct=self.distinct)
 
-    def forward(self, ids: Tensor, route: Route | None = None) -> Tensor:
+    def forward(self, ids: Tensor, route: Route | FixedCapacityRoute | None = None) -> Tensor:
         """ids int32 or int64 of any shape -> [*shape, H]. `route`: built ahead for the same ids.
 
         Collectives: those of `Route.build` unless a route is given, and of `Route.lookup`. Errors: RouteError as
         `Route.build`, on every rank.
         """
-        if route is None:
-            route = Route.build(ids, self.shard_map, self.group)
-        return route.lookup(self.weight)
+        return (self.route(ids) if route is None else route).lookup(self.weight)

@@ -114,5 +114,6 @@ def refuse_bad_ids(by_rank: list[list[int]], real_vocab: int) -> None:
     for rank, (position, token) in enumerate(by_rank):
         if position >= 0:
             raise RouteError(
-                f"rank {rank} has id {token} at position {position} (flattened); ids must be at least 0 and below {real_vocab}"
+                f"rank {rank} has id {token} at position {position} (flattened); ids must be at least 0 and below "
+                f"{real_vocab}"
             )

@@ -1,0 +1,48 @@
+"""Matrix products of 16-bit operands with results in float32: what is summed further must not be rounded before."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["wide_linear", "wide_product"]
+
+_BLOCK_COLUMNS = 2**13
+
+
+def wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """left [m, k] @ right [k, n] in at least float32, [m, n]. Not differentiable.
+
+    A GPU multiplies 16-bit operands and accumulates in float32; elsewhere blocks of columns are widened first.
+    """
+    if left.dtype not in (torch.float16, torch.bfloat16):
+        return left @ right
+    if left.is_cuda:
+        try:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        except TypeError:  # a torch that has no out_dtype
+            return (left @ right).float()
+    result = torch.empty(left.size(0), right.size(1), device=left.device)
+    wide = left.float()
+    for block, columns in zip(result.split(_BLOCK_COLUMNS, dim=1), right.split(_BLOCK_COLUMNS, dim=1), strict=True):
+        block.copy_(wide @ columns.float())
+    return result
+
+
+class _WideLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return wide_product(rows, weight.t())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        rows, weight = ctx.saved_tensors
+        gradient = gradients[0].to(rows.dtype)
+        return wide_product(gradient, weight).to(rows.dtype), wide_product(gradient.t(), rows).to(weight.dtype)
+
+
+def wide_linear(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows [..., k], weight [n, k] -> [..., n] in at least float32: F.linear whose result is not rounded to 16 bits."""
+    flat = rows.reshape(-1, rows.size(-1))
+    return _WideLinear.apply(flat, weight).reshape(*rows.shape[:-1], weight.size(0))  # type: ignore[no-any-return,no-untyped-call]
