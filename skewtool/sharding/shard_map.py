@@ -26,9 +26,14 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 
-__all__ = ["ShardMap"]
+__all__ = ["ShardMap", "contiguous_homes"]
 
 _MOST_IDS = 2**31 - 1
+
+
+def contiguous_homes(vocab_size: int, num_shards: int) -> npt.NDArray[np.int32]:
+    """The shard of each id, int32 [V]: equal ranges of ids, ceil(V / P) each, the last shorter or empty."""
+    return (np.arange(vocab_size) // -(-vocab_size // num_shards)).astype(np.int32)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -84,10 +89,27 @@ class ShardMap:
         made = cls(token_at, home_slots, shard_of.size, shard_of.size if real_vocab is None else real_vocab)
         return made.padded(pad_to)
 
+    @classmethod
+    def contiguous(cls, vocab_size: int, num_shards: int, *, real_vocab: int | None = None) -> "ShardMap":
+        """The map that frameworks use: equal ranges of ids, ceil(V / P) a shard, the last shorter or empty, no copies.
+
+        Errors: MapError for numbers below 1.
+        """
+        for name, value in (("vocab_size", vocab_size), ("the number of shards", num_shards)):
+            if _whole_number(name, value) < 1:
+                raise MapError(f"{name} must be at least 1, got {value}")
+        return cls.from_homes(contiguous_homes(vocab_size, num_shards), num_shards, real_vocab=real_vocab)
+
     def with_copies(self, copies: npt.NDArray[Any]) -> "ShardMap":
         """This map with copy slots as given, ids int [P, E] with -1 behind the last of each shard."""
         homes = self.token_at[:, : self.home_slots]
         return ShardMap(np.concatenate([homes, copies], axis=1), self.home_slots, self.vocab_size, self.real_vocab)
+
+    def without_copies(self) -> "ShardMap":
+        """This map with its home slots alone: the rows of an LM head that is not tied."""
+        if self.num_slots == self.home_slots:
+            return self
+        return ShardMap(self.token_at[:, : self.home_slots], self.home_slots, self.vocab_size, self.real_vocab)
 
     def padded(self, multiple: int) -> "ShardMap":
         """This map with empty home slots added up to a multiple per shard. Errors: MapError for a multiple below 1."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from skewtool.sharding.balance import balanced_homes
 from skewtool.sharding.bursts import Bursts
 from skewtool.sharding.loads import fit_62_bits
+from skewtool.sharding.shard_map import contiguous_homes
 
 __all__ = ["STRATEGIES", "Strategy"]
 
@@ -27,8 +28,7 @@ Strategy = Callable[..., Homes]
 
 
 def _contiguous(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:
-    rows = -(-loads.size // num_shards)
-    return (np.arange(loads.size) // rows).astype(np.int32)
+    return contiguous_homes(loads.size, num_shards)
 
 
 def _strided(loads: Loads, num_shards: int, seed: int, bursts: Bursts | None = None) -> Homes:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewtool import ShardMap, SkewtoolError
+from skewtool import ShardMap, SkewtoolError, partition
 from skewtool.errors import MapError
 
 Homes = tuple[list[int], int, int]
@@ -34,6 +34,34 @@ def test_derived_arrays_of_a_map_with_copies() -> None:
     assert shard_map.copy_rows.tolist() == [1, 1, 1]
     assert shard_map.num_copies.tolist() == [1, 0, 0, 0, 2]
     assert shard_map.permutation.tolist() == [0, 2, 4, 1, 5]
+
+
+@pytest.mark.parametrize(("vocab_size", "num_shards"), [(7, 3), (5, 4), (3, 8), (8, 2), (1, 1)])
+def test_a_contiguous_map_has_equal_ranges(vocab_size: int, num_shards: int) -> None:
+    shard_map = ShardMap.contiguous(vocab_size, num_shards, real_vocab=1)
+    rows = -(-vocab_size // num_shards)
+    assert shard_map.shard_of.tolist() == [token // rows for token in range(vocab_size)]
+    assert (shard_map.num_shards, shard_map.home_slots, shard_map.real_vocab) == (num_shards, rows, 1)
+    assert shard_map.permutation.tolist() == list(range(vocab_size))
+    assert shard_map == partition([*[1], *[0] * (vocab_size - 1)], num_shards, "contiguous", real_vocab=1)
+
+
+def test_what_is_no_contiguous_map_is_refused() -> None:
+    with pytest.raises(MapError, match="vocab_size must be at least 1, got 0"):
+        ShardMap.contiguous(0, 2)
+    with pytest.raises(MapError, match="the number of shards must be at least 1, got 0"):
+        ShardMap.contiguous(2, 0)
+    with pytest.raises(MapError, match="vocab_size must be a whole number"):
+        ShardMap.contiguous(2.5, 2)  # type: ignore[arg-type]
+
+
+def test_without_copies() -> None:
+    shard_map = ShardMap(np.array(WITH_COPIES), 2, 5, 4)
+    homes = shard_map.without_copies()
+    assert homes.token_at.tolist() == [row[:2] for row in WITH_COPIES]
+    assert (homes.home_slots, homes.vocab_size, homes.real_vocab, homes.has_copies) == (2, 5, 4, False)
+    assert homes.without_copies() is homes
+    assert homes.with_copies(shard_map.token_at[:, 2:]) == shard_map
 
 
 def test_documented_types() -> None:
