@@ -4,7 +4,15 @@ Every message says what was expected, what was found, where, and the way out, in
 message and exits with code 1; library users catch `SkewtoolError` (a `ValueError`) or one of its children.
 """
 
-__all__ = ["CorpusError", "FileFormatError", "MapError", "ProfileError", "RouteError", "SkewtoolError"]
+__all__ = [
+    "CorpusError",
+    "DecodingError",
+    "FileFormatError",
+    "MapError",
+    "ProfileError",
+    "RouteError",
+    "SkewtoolError",
+]
 
 
 class SkewtoolError(ValueError):
@@ -29,3 +37,7 @@ class FileFormatError(SkewtoolError):
 
 class RouteError(SkewtoolError):
     """Ids that cannot be looked up, or a map that does not fit the process group; raised on every rank alike."""
+
+
+class DecodingError(SkewtoolError):
+    """Logits or settings from which no token can be chosen; raised before any collective."""
