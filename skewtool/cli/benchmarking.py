@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import skewtool
-from skewtool.cli.group import note, print_json
-from skewtool.cli.options import JSON, PATH, corpus_options, layout_names, open_part
-from skewtool.errors import SkewtoolError
+from skewtool.cli.group import print_json
+from skewtool.cli.options import JSON, PATH, corpus_options
 
 if TYPE_CHECKING:
-    from skewtool.bench import BenchResult
+    pass
 
 __all__ = ["bench"]
 
