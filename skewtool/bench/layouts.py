@@ -93,7 +93,9 @@ def _hidden(output: Literal["hidden", "tokens"], distinct: bool = True) -> Build
 def _replicated(output: Literal["replicated", "sequence"]) -> Builder:
     def make(place: Place) -> Built:
         job = place.job
-        module = VocabParallelEmbedding(job.vocab_size, job.hidden, output=output, device=place.device, dtype=job.torch_dtype)
+        module = VocabParallelEmbedding(
+            job.vocab_size, job.hidden, output=output, device=place.device, dtype=job.torch_dtype
+        )
         module.reset_parameters(job.seed)
         return Built(module, lambda ids: module(ids.reshape(-1)), "all" if output == "replicated" else "own")
 

@@ -1,6 +1,3 @@
 from dataclasses import dataclass
-
-
-@dataclass
 class Prediction: pass
-def predictions_of(job, batches, maps): return dict.fromkeys(job.layouts)
+def predictions_of(job,b,m): return dict.fromkeys(job.layouts)
