@@ -1,5 +1,6 @@
 """Skew of layouts: loads and imbalance on average and in every replayed step, and what they mean."""
 
+from skewtool.skew.capacity import route_capacity
 from skewtool.skew.frequencies import hottest_share, rank_frequency_slope
 from skewtool.skew.meaning import WHERE_SKEW_DOES_NOT_MATTER
 from skewtool.skew.measure import BASELINES, HIDDEN, LayoutSkew, Quantiles, SkewReport, measure_skew
@@ -18,4 +19,5 @@ __all__ = [
     "measure_skew",
     "plan",
     "rank_frequency_slope",
+    "route_capacity",
 ]
