@@ -68,13 +68,12 @@ def vocab_parallel_sample(
     classes = Classes.of(logits, shard_map, group)
     shape = logits.shape[:-1]
     given = torch.arange(shape.numel()).reshape(shape) if rows is None else rows
-    keys = whole_per_row("rows", given, shape).to(logits.device)
-    keys = row_keys(whole_number("seed", seed), whole_number("step", step), keys)
+    keys = row_keys(whole_number("seed", seed), whole_number("step", step), whole_per_row("rows", given, shape))
     settings = Settings.checked(
         shape, logits.device, shard_map.real_vocab, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p
     )
     threshold = filtered(logits, classes, settings, group) if settings.filters else None
-    winner = _local_winners(logits, classes, keys, settings, threshold).of_all_ranks(group).first(1)
+    winner = _local_winners(logits, classes, keys.to(logits.device), settings, threshold).of_all_ranks(group).first(1)
     decided = values_of(winner.keys, torch.float64) > -torch.inf  # neither -inf nor NaN
     return torch.where(decided, winner.ids, -1).reshape(shape)
 
