@@ -19,6 +19,21 @@ from skewtool.parallel.head import (
 )
 from skewtool.parallel.routing import FixedCapacityRoute, HiddenRoute, Route
 from skewtool.parallel.tokens import gather_tokens
+from skewtool.parallel.weights import (
+    check_same_map,
+    clip_grad_norm_,
+    from_checkpoint,
+    grad_norm,
+    initial_rows,
+    initialize_columns,
+    initialize_rows,
+    reshard,
+    reshard_state,
+    shard_weight,
+    synchronize_copies,
+    to_checkpoint,
+    unshard_weight,
+)
 
 __all__ = [
     "Collective",
@@ -33,10 +48,23 @@ __all__ = [
     "RowParallelLinear",
     "VocabParallelEmbedding",
     "VocabParallelLMHead",
+    "check_same_map",
+    "clip_grad_norm_",
     "entropy",
+    "from_checkpoint",
     "gather_tokens",
+    "grad_norm",
+    "initial_rows",
+    "initialize_columns",
+    "initialize_rows",
     "linear_cross_entropy",
     "log_prob",
     "record_collectives",
+    "reshard",
+    "reshard_state",
+    "shard_weight",
+    "synchronize_copies",
+    "to_checkpoint",
+    "unshard_weight",
     "vocab_parallel_cross_entropy",
 ]
