@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 from skewtool.skew.table_sizes import BYTES_PER_ID, TableSizes, at_least_one
-from skewtool.skew.traffic import Traffic, equal, exchange
+from skewtool.skew.traffic import Traffic, equal, exchange, select
 
 __all__ = ["EMBEDDING_LAYOUTS", "ROUTED_LAYOUTS", "checked_requests", "embedding_traffic"]
 
@@ -44,7 +44,7 @@ def embedding_traffic(
     """The collectives of one forward and backward of `layout`, in the order of the code; none where P = 1.
 
     requests   for routed layouts int [P, P]: rows that rank a asks of shard b; its own requests, on the diagonal, move
-               nothing. For the others int [P]: lookups of each rank, distinct ids or tokens; where ids are replicated
+               nothing, and ids on every shard, which are read in place, are none. For the others int [P]: lookups of each rank, distinct ids or tokens; where ids are replicated
                only the sum N counts
     capacity   of "routed fixed capacity": room for requests of each rank to each shard
     overflow   of the same, int [P, P]: the requests of the second exchange. By default what goes beyond the capacity, which
@@ -59,7 +59,10 @@ def embedding_traffic(
         return _TRAFFIC[layout](sizes, found)
     capacity = at_least_one("capacity", 0 if capacity is None else capacity)
     beyond = (found - capacity).clip(0) if overflow is None else checked_requests("routed", sizes, overflow)
-    return _fixed_capacity(sizes, capacity) + (_routed(sizes, beyond) if beyond.any() else [])
+    fixed, second = _fixed_capacity(sizes, capacity), _routed(sizes, beyond) if beyond.any() else []
+    return [  # what came last goes backward first
+        *select(fixed, "forward"), *select(second, "forward"), *select(second, "backward"), *select(fixed, "backward"),
+    ]  # fmt: skip
 
 
 def checked_requests(layout: str, sizes: TableSizes, requests: npt.ArrayLike) -> Requests:
