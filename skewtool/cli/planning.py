@@ -86,7 +86,7 @@ def _print_plan(made: "Plan", dtype: str) -> None:
     learning = "inference" if lookups is None else f"lookups per update: {lookups:,}"
     click.echo(
         f"{sizes.vocab_size:,} rows of {sizes.hidden:,} {dtype}, shards: {sizes.num_shards:,}, tokens per rank and step: "
-        f"{sizes.tokens_per_rank:,}, {learning}"
+        f"{made.tokens_per_rank:,}, {learning}"
     )
     click.echo("MiB per shard; forward and backward: the busiest rank, in a lookup step\n")
     table = made.table()[list(_COLUMNS)]
