@@ -14,7 +14,7 @@ from skewtool.errors import MapError
 from skewtool.parallel.groups import Group, rank_of, size_of
 from skewtool.sharding import ShardMap
 
-__all__ = ["HomeRows", "home_rows_of"]
+__all__ = ["HomeRows", "check_one_shard_per_rank", "home_rows_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +33,17 @@ class HomeRows:
     column_of: Tensor
 
 
-def home_rows_of(shard_map: ShardMap, group: Group, device: torch.device) -> HomeRows:
-    """The home rows of this rank. Errors: MapError where the map has not one shard per rank of the group."""
+def check_one_shard_per_rank(shard_map: ShardMap, group: Group) -> None:
+    """Errors: MapError unless the map has one shard per rank of the group."""
     if shard_map.num_shards != size_of(group):
         raise MapError(
             f"the map has {shard_map.num_shards} shards, but the group {size_of(group)} ranks; there must be one each"
         )
+
+
+def home_rows_of(shard_map: ShardMap, group: Group, device: torch.device) -> HomeRows:
+    """The home rows of this rank. Errors: MapError where the map has not one shard per rank of the group."""
+    check_one_shard_per_rank(shard_map, group)
     return _home_rows(shard_map, rank_of(group), device)
 
 
