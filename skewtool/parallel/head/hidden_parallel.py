@@ -12,7 +12,7 @@ from skewtool.parallel.embedding import HiddenParallelEmbedding
 from skewtool.parallel.groups import Group, rank_of, size_of
 from skewtool.parallel.head.squashing import Squashing
 from skewtool.parallel.hidden_columns import columns_of
-from skewtool.parallel.home_rows import home_rows_of
+from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
 from skewtool.parallel.routing.rows import read_rows
 from skewtool.parallel.sharded_module import ShardedModule
 from skewtool.parallel.weights import check_same_map, initialize_columns
@@ -60,6 +60,7 @@ class HiddenParallelLMHead(ShardedModule):
         self.shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if shard_map is None else shard_map
         if self.shard_map.vocab_size != num_embeddings:
             raise MapError(f"the map has {self.shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
+        check_one_shard_per_rank(self.shard_map, group)
         check_same_map(self.shard_map, group)
         self.output, self.squashing = output, Squashing(soft_cap, temperature)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
