@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skewtool.errors import DecodingError, MapError
-from skewtool.parallel import vocab_parallel_argmax
+from skewtool.parallel import argmax
 from skewtool.sharding import ShardMap, partition
 
 INF, NAN = float("inf"), float("nan")
@@ -22,7 +22,7 @@ def test_padding_is_never_chosen(poison: float, dtype: torch.dtype) -> None:
             local[:, slot] = by_id[:, token]
     before = local.to(dtype)
     after = before.clone()
-    ids = vocab_parallel_argmax(after, PADDED)
+    ids = argmax(after, PADDED)
     assert ids.dtype == torch.int64
     assert ids.tolist() == by_id.argmax(1).tolist() == [1, 0, 1, 0]
     assert torch.equal(after.nan_to_num(7), before.nan_to_num(7))
@@ -31,23 +31,23 @@ def test_padding_is_never_chosen(poison: float, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (2, 3), (2, 0, 3)])
 def test_any_leading_shape(shape: tuple[int, ...]) -> None:
     logits = torch.randn(*shape, 7, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    ids = vocab_parallel_argmax(logits, partition(np.ones(7, int), 1))
+    ids = argmax(logits, partition(np.ones(7, int), 1))
     assert torch.equal(ids, logits.argmax(-1))
     assert not ids.requires_grad
 
 
 def test_strided_logits() -> None:
     logits = torch.randn(7, 5, 3).permute(2, 1, 0)
-    assert torch.equal(vocab_parallel_argmax(logits, partition(np.ones(7, int), 1)), logits.argmax(-1))
+    assert torch.equal(argmax(logits, partition(np.ones(7, int), 1)), logits.argmax(-1))
 
 
 def test_what_is_refused() -> None:
     shard_map = partition(np.ones(7, int), 1)
     with pytest.raises(DecodingError, match=r"each of the 7 home slots of a shard, \[\.\.\., 7\], got \[2, 6\]"):
-        vocab_parallel_argmax(torch.zeros(2, 6), shard_map)
+        argmax(torch.zeros(2, 6), shard_map)
     with pytest.raises(DecodingError, match="each of the 7 home slots"):
-        vocab_parallel_argmax(torch.tensor(1.0), shard_map)
+        argmax(torch.tensor(1.0), shard_map)
     with pytest.raises(DecodingError, match=r"bfloat16, float32 or float64, got torch\.int64"):
-        vocab_parallel_argmax(torch.zeros(2, 7, dtype=torch.int64), shard_map)
+        argmax(torch.zeros(2, 7, dtype=torch.int64), shard_map)
     with pytest.raises(MapError, match="2 shards, but the group 1 ranks"):
-        vocab_parallel_argmax(torch.zeros(2, 4), partition(np.ones(7, int), 2))
+        argmax(torch.zeros(2, 4), partition(np.ones(7, int), 2))

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from skewtool.errors import DecodingError, MapError
-from skewtool.parallel import record_collectives, vocab_parallel_argmax, vocab_parallel_sample, vocab_parallel_topk
+from skewtool.parallel import record_collectives, argmax, vocab_parallel_sample, vocab_parallel_topk
 from skewtool.parallel.groups import Group
 from skewtool.sharding import ShardMap, partition
 
@@ -87,7 +87,7 @@ def _equals_one_rank(rank: int, world: int) -> None:
     torch.manual_seed(rank)  # generators must not matter
     state, alone, whole = torch.get_rng_state(), _alone(rank, world), _one_shard()
     for by_id in _logits():
-        greedy = vocab_parallel_argmax(by_id, whole, alone)
+        greedy = argmax(by_id, whole, alone)
         best = {k: vocab_parallel_topk(by_id, k, whole, alone) for k in (1, 20, 100)}
         draws = _settings(by_id.shape[:-1])
         drawn = [vocab_parallel_sample(by_id, whole, alone, seed=7, step=3, **each) for each in draws]
@@ -95,7 +95,7 @@ def _equals_one_rank(rank: int, world: int) -> None:
             where = f"{name} {by_id.dtype}"
             local = _local(by_id, shard_map, rank, poison=NAN if name == "strided" else 100.0)
             before = local.clone()
-            assert torch.equal(vocab_parallel_argmax(local, shard_map), greedy), where
+            assert torch.equal(argmax(local, shard_map), greedy), where
             for k, expected in best.items():
                 values, ids = vocab_parallel_topk(local, k, shard_map)
                 assert ids.shape == (*by_id.shape[:-1], min(k, REAL))
@@ -143,7 +143,7 @@ def _small_vocabularies(rank: int, world: int) -> None:
         for name in ("contiguous", "copies"):
             shard_map = _maps(world, vocab, real)[name]
             local = _local(by_id, shard_map, rank)
-            assert vocab_parallel_argmax(local, shard_map).tolist() == [0, real - 1], name
+            assert argmax(local, shard_map).tolist() == [0, real - 1], name
             values, ids = vocab_parallel_topk(local, 9, shard_map)
             assert ids.tolist() == [list(range(real)), list(range(real))[::-1]], name
             assert values[1].tolist() == by_id[1, :real].flip(0).tolist()
@@ -159,7 +159,7 @@ def _each_class_in_turn(rank: int, world: int) -> None:
     second = torch.where(tokens == 0, 1, 0)
     for shard_map in _maps(world).values():
         local = _local(by_id, shard_map, rank)
-        assert torch.equal(vocab_parallel_argmax(local, shard_map), tokens)
+        assert torch.equal(argmax(local, shard_map), tokens)
         assert torch.equal(vocab_parallel_topk(local, 2, shard_map)[1], torch.stack([tokens, second], dim=1))
         assert torch.equal(vocab_parallel_sample(local, shard_map, seed=1, step=1), tokens)
 
@@ -173,7 +173,7 @@ def _is_refused(rank: int, world: int) -> None:
             vocab_parallel_sample(local, shard_map, seed=1, step=1, **settings)
         assert calls == []
     with pytest.raises(MapError, match=f"the map has {world + 1} shards"):
-        vocab_parallel_argmax(torch.zeros(2, larger.home_slots), larger)
+        argmax(torch.zeros(2, larger.home_slots), larger)
 
 
 Calls = list[tuple[str, str, int]]
@@ -201,7 +201,7 @@ def _sends(rank: int, world: int) -> None:
     def sample(logits: Tensor, **settings: Any) -> Calls:
         return _calls_of(vocab_parallel_sample, logits, shard_map, seed=1, step=1, **settings)
 
-    assert _calls_of(vocab_parallel_argmax, local, shard_map) == [candidates(1)]
+    assert _calls_of(argmax, local, shard_map) == [candidates(1)]
     for k in (1, 5, 40):
         assert _calls_of(vocab_parallel_topk, local, k, shard_map) == [candidates(k)]
     assert sample(local) == sample(local, temperature=0) == [candidates(1)]

@@ -7,7 +7,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from skewtool.parallel.decoding.noise import gumbel, gumbel_of_bits, mix64, row_keys
+from skewtool.parallel.counter_hash import mix64
+from skewtool.parallel.decoding.noise import gumbel, gumbel_of_bits, row_keys
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 

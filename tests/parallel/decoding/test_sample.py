@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from skewtool.parallel import vocab_parallel_argmax, vocab_parallel_sample, vocab_parallel_topk
+from skewtool.parallel import argmax, vocab_parallel_sample, vocab_parallel_topk
 from skewtool.parallel.decoding.noise import gumbel, mix64, row_keys
 from skewtool.sharding import ShardMap
 
@@ -214,7 +214,7 @@ def test_filters_that_keep_all_change_nothing() -> None:
 
 def test_zero_temperature_is_greedy_whatever_the_filters() -> None:
     logits = torch.randn(200, 100, generator=torch.Generator().manual_seed(4)).round()
-    expected = vocab_parallel_argmax(logits, _map(90, 100))
+    expected = argmax(logits, _map(90, 100))
     for settings in ({}, {"top_k": 5}, {"top_p": 0.5}, {"min_p": 0.5}, {"top_p": 0.1, "min_p": 1.0, "top_k": 7}):
         assert torch.equal(_sample(logits, 90, temperature=0, **settings), expected), settings
     assert torch.equal(_sample(logits, 90, top_k=1), expected)
@@ -284,7 +284,7 @@ def test_the_only_class_left_is_found_and_nothing_behind_it(vocab: int) -> None:
     logits[:, vocab:] = 0.0
     logits[1, vocab - 1] = -100.0
     shard_map = _map(vocab, vocab + 3)
-    assert vocab_parallel_argmax(logits, shard_map).tolist() == [0, vocab - 1]
+    assert argmax(logits, shard_map).tolist() == [0, vocab - 1]
     assert vocab_parallel_topk(logits, 2, shard_map)[1].tolist() == [[0, 1], [vocab - 1, 0]]
     for settings in FILTERS:
         assert _sample(logits, vocab, **settings).tolist() == [-1, vocab - 1]
