@@ -41,7 +41,7 @@ class Prediction:
     def is_exactly(self, sent: dict[tuple[str, str], ByRank]) -> bool:
         """Whether every rank sent in every step what was predicted, to the byte, and nothing else."""
         kinds = sent.keys() | self.sent.keys()
-        return all(np.array_equal(*np.broadcast_arrays(sent.get(kind, 0), self.sent.get(kind, 0))) for kind in kinds)
+        return all(bool(np.all(np.equal(sent.get(kind, 0), self.sent.get(kind, 0)))) for kind in kinds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,7 +102,9 @@ def run_bench(
     return None if everyone is None else bench_result(job, everyone, predictions_of(job, batches, maps))
 
 
-def run_calibration(num_ranks: int, backend: Literal["gloo", "nccl"], hosts: Sequence[Host] | None = None) -> dict[str, Any] | None:
+def run_calibration(
+    num_ranks: int, backend: Literal["gloo", "nccl"], hosts: Sequence[Host] | None = None
+) -> dict[str, Any] | None:
     """{"backend", "ranks", "latency_seconds", "bandwidth_bytes_per_second"}; None on ranks other than 0."""
     job = Job(num_ranks, 1, 1, "float32", 1, 1, (), {}, backend)
     with tempfile.TemporaryDirectory(prefix="skewtool-bench-") as directory:

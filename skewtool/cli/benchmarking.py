@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from skewtool.cli.options import JSON, PATH, check_output, corpus_options, layou
 
 if TYPE_CHECKING:
     from skewtool.bench import BenchResult
+    from skewtool.skew.traffic import Backend
 
 __all__ = ["bench"]
 
@@ -38,7 +40,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 @JSON
 def bench(
     corpus: tuple[Path, ...], maps: tuple[Path, ...], shards: int, hidden: int, tokens_per_rank: int, head_tokens: int,
-    element: str, steps: int, layouts: str | None, backend: str | None, vocab_size: int | None, extra_rows: str,
+    element: str, steps: int, layouts: str | None, backend: "Backend | None", vocab_size: int | None, extra_rows: str,
     plot: Path | None, calibrate: Path | None, part: tuple[float, float] | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Run steps of every layout on real collectives, side by side, beside what was predicted.
@@ -59,8 +61,9 @@ def bench(
     chosen = benches.BenchOptions(
         shards=shards, hidden=hidden, tokens_per_rank=tokens_per_rank, head_tokens=min(head_tokens, tokens_per_rank),
         dtype=element, steps=steps, backend=backend, extra_rows=extra_rows,
-        **({} if layouts is None else {"layouts": tuple(name.strip() for name in layouts.split(",") if name.strip())}),
     )  # fmt: skip
+    if layouts is not None:
+        chosen = replace(chosen, layouts=tuple(name.strip() for name in layouts.split(",") if name.strip()))
     opened = open_part(corpus, part, **options)
     result = benches.run_bench(opened, chosen, layout_names(maps, list(chosen.layouts)), vocab_size=vocab_size)
     if result is None:  # another rank prints
@@ -71,7 +74,7 @@ def bench(
     return None
 
 
-def _calibrate(shards: int, backend: str, output: Path, as_json: bool) -> None:
+def _calibrate(shards: int, backend: "Backend", output: Path, as_json: bool) -> None:
     from skewtool.bench import run_calibration
 
     found = run_calibration(shards, backend)
