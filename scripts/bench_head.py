@@ -148,12 +148,17 @@ def report(found: dict[str, list[dict[str, Any]]], options: argparse.Namespace) 
     if options.json:
         print(json.dumps(vars(options) | {"losses": rows}, indent=2))
         return
-    print(f"{options.tokens:,} tokens, V = {options.vocab:,}, H = {options.hidden}, {options.ranks} ranks, {options.dtype}; "
-          f"forward and backward, median of {options.repeats}; ratios to megatron-core")  # fmt: skip
+    print(
+        f"{options.tokens:,} tokens, V = {options.vocab:,}, H = {options.hidden}, {options.ranks} ranks, {options.dtype}; "
+        f"forward and backward, median of {options.repeats}; ratios to megatron-core"
+    )
     print(f"{'':>30}{'seconds':>9}{'ratio':>8}{'peak MiB':>10}{'ratio':>8}{'loss':>12}{'|dH|':>12}{'|dW|':>12}")
     for row in rows:
-        print(f"{row['loss']:>30}{row['seconds']['p50']:9.2f}{row['time_ratio']:8.2f}{row['peak_bytes'] / 2**20:10.0f}"
-              f"{row['memory_ratio']:8.2f}{row['value']:12.6f}{row['gradient_norms'][0]:12.4e}{row['gradient_norms'][1]:12.4e}")  # fmt: skip
+        hidden, weight = row["gradient_norms"]
+        print(
+            f"{row['loss']:>30}{row['seconds']['p50']:9.2f}{row['time_ratio']:8.2f}{row['peak_bytes'] / 2**20:10.0f}"
+            f"{row['memory_ratio']:8.2f}{row['value']:12.6f}{hidden:12.4e}{weight:12.4e}"
+        )
 
 
 def main() -> None:

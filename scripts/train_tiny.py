@@ -234,8 +234,10 @@ def draw(runs: dict[str, dict[str, Any]], path: Path) -> None:
     for number, (name, result) in enumerate(runs.items()):
         first = result.get("first", 0)
         steps = range(first, first + len(result["losses"]))
-        style = {"color": "black", "linewidth": 3, "alpha": 0.35} if number == 0 else {"linewidth": 1, "linestyle": (number * 3, (4, 8))}
-        curves.plot(steps, result["losses"], label=name, **style)
+        if number == 0:
+            curves.plot(steps, result["losses"], label=name, color="black", linewidth=4, alpha=0.3)
+        else:  # dashes that take turns, since the curves lie on one another
+            curves.plot(steps, result["losses"], label=name, linewidth=1.2, linestyle=(number * 3, (3, 12)))
         if result["served"]:
             served = np.array(result["served"], float)
             imbalance = served.max(axis=0) / np.maximum(served.mean(axis=0), 1e-9)
@@ -291,8 +293,8 @@ def finish(runs: dict[str, dict[str, Any]], options: argparse.Namespace) -> None
     }
     tolerance = TOLERANCE[options.dtype]
     if options.json:
-        print(json.dumps({"steps": options.steps, "dtype": options.dtype, "tolerance": tolerance,
-                          "first_loss": reference[0], "last_loss": reference[-1], "largest_difference": differences}))  # fmt: skip
+        found = {"steps": options.steps, "dtype": options.dtype, "tolerance": tolerance, "first_loss": reference[0]}
+        print(json.dumps(found | {"last_loss": reference[-1], "largest_difference": differences}))
     else:
         print(f"unsharded: loss {reference[0]:.4f} -> {reference[-1]:.4f} in {options.steps} steps, {options.dtype}")
         for name, difference in differences.items():

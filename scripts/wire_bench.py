@@ -35,13 +35,15 @@ def parsed() -> argparse.Namespace:
 
 
 def stop(signum: int, frame: FrameType | None) -> None:
-    sys.exit(128 + signum)  # so that namespaces are removed
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)  # a second one must not stop the removal of namespaces
+    sys.exit(128 + signum)
 
 
 def main() -> None:
     arguments = parsed()
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGHUP, stop)
+    for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(each, stop)
     layouts = [name for name in LAYOUTS if arguments.heads or name not in HEADS]
     options = BenchOptions(
         shards=arguments.hosts, hidden=arguments.hidden, tokens_per_rank=arguments.tokens_per_rank,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,7 @@ class Job:
     head_tokens: int
     layouts: tuple[str, ...]
     maps: dict[str, str]
-    backend: str = "gloo"
+    backend: Literal["gloo", "nccl"] = "gloo"
     seed: int = 0
 
     @property

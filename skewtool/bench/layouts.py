@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from skewtool.bench.job import Job
+from skewtool.bench.table import fill_columns, fill_slots
 from skewtool.parallel import (
     HiddenParallelEmbedding,
     HiddenParallelLMHead,
@@ -57,7 +58,7 @@ def _routed(place: Place, shard_map: ShardMap, distinct: bool = True) -> Built:
     module = RoutedEmbedding(
         job.vocab_size, job.hidden, shard_map, distinct=distinct, device=place.device, dtype=job.torch_dtype
     )
-    module.reset_parameters(job.seed)
+    fill_slots(module.weight, shard_map, place.rank)
     update = module.synchronize_copies if shard_map.has_copies else None
     return Built(module, lambda ids: module(ids[place.rank]), "own", update)
 
@@ -82,7 +83,7 @@ def _hidden(output: Literal["hidden", "tokens"], distinct: bool = True) -> Build
         module = HiddenParallelEmbedding(
             job.vocab_size, job.hidden, output=output, distinct=distinct, device=place.device, dtype=job.torch_dtype
         )
-        module.reset_parameters(job.seed)
+        fill_columns(module.weight, module.columns)
         if output == "tokens":
             return Built(module, lambda ids: module(ids[place.rank]), "own")
         return Built(module, lambda ids: module(ids.reshape(-1)), "columns")
@@ -93,8 +94,10 @@ def _hidden(output: Literal["hidden", "tokens"], distinct: bool = True) -> Build
 def _replicated(output: Literal["replicated", "sequence"]) -> Builder:
     def make(place: Place) -> Built:
         job = place.job
-        module = VocabParallelEmbedding(job.vocab_size, job.hidden, output=output, device=place.device, dtype=job.torch_dtype)
-        module.reset_parameters(job.seed)
+        module = VocabParallelEmbedding(
+            job.vocab_size, job.hidden, output=output, device=place.device, dtype=job.torch_dtype
+        )
+        fill_slots(module.weight, module.shard_map, place.rank)
         return Built(module, lambda ids: module(ids.reshape(-1)), "all" if output == "replicated" else "own")
 
     return make
@@ -112,7 +115,7 @@ def _states(place: Place, columns: range) -> Tensor:
 def _vocab_head(place: Place) -> Built:
     job = place.job
     module = VocabParallelLMHead(job.vocab_size, job.hidden, device=place.device, dtype=job.torch_dtype)
-    module.reset_parameters(job.seed)
+    fill_slots(module.weight, module.shard_map, place.rank)
     own = _states(place, range(job.hidden))[place.rank].detach().requires_grad_()
     return Built(module, lambda ids: module.loss(own, ids[place.rank, : job.head_tokens], tokens="partitioned"), "loss")
 
@@ -120,7 +123,7 @@ def _vocab_head(place: Place) -> Built:
 def _hidden_head(place: Place) -> Built:
     job = place.job
     module = HiddenParallelLMHead(job.vocab_size, job.hidden, output="vocab", device=place.device, dtype=job.torch_dtype)
-    module.reset_parameters(job.seed)
+    fill_columns(module.weight, module.columns)
     states = _states(place, module.columns).reshape(-1, len(module.columns)).detach().requires_grad_()
 
     def forward(ids: Tensor) -> Tensor:

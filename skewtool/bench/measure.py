@@ -12,10 +12,10 @@ from torch import Tensor
 from skewtool.bench.job import Job
 from skewtool.bench.layouts import Built, Place, build
 from skewtool.bench.peak_memory import peak_of
+from skewtool.bench.table import table_rows
 from skewtool.errors import BenchError
 from skewtool.parallel import Collective, record_collectives
 from skewtool.parallel.hidden_columns import columns_of
-from skewtool.parallel.weights import initial_rows
 from skewtool.sharding import ShardMap
 
 __all__ = ["PHASES", "Seen", "measure"]
@@ -120,6 +120,6 @@ def _check_rows(layout: Built, ids: Tensor, place: Place) -> None:
     if layout.rows == "columns":
         columns = columns_of(place.job.hidden, place.job.shards, place.rank)
     checked = of_rows[:_CHECKED_TOKENS]
-    expected = initial_rows(checked, columns.start, columns.stop, seed=place.job.seed).to(rows.dtype)
+    expected = table_rows(checked, columns).to(rows.dtype)
     if not torch.equal(rows[: checked.numel()].cpu(), expected.cpu()):
-        raise BenchError("a layout returned other rows than the table has; this is a fault of its code, not of the input")
+        raise BenchError("a layout returned other rows than the table has: a fault of its code, not of the input")

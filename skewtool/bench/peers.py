@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from skewtool.parallel.weights import initialize_rows
+from skewtool.bench.table import fill_slots
 from skewtool.sharding import ShardMap
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ __all__ = ["PEERS", "available_peers"]
 
 
 def _own_rows(place: "Place", rows: int) -> Tensor:
-    """This rank's contiguous rows of the same table that all layouts have, zeros behind."""
+    """This rank's contiguous rows of the table that all layouts have, zeros behind."""
     job = place.job
     weight = torch.zeros(rows, job.hidden, device=place.device, dtype=job.torch_dtype)
     shard_map = ShardMap.contiguous(job.vocab_size, job.shards)
-    initialize_rows(weight[: shard_map.home_slots], shard_map, place.rank, seed=job.seed)
+    fill_slots(weight[: shard_map.home_slots], shard_map, place.rank)
     return weight
 
 
@@ -97,8 +97,8 @@ PEERS: "dict[str, Builder]" = {
 
 
 def available_peers() -> tuple[str, ...]:
-    """Those whose package is here."""
-    return tuple(
-        name for name in PEERS if not name.startswith("megatron") or importlib.util.find_spec("megatron") is not None
-    )
-
+    """Those that can run here: megatron-core's must be installed, and its reduce-scatter makes its buffers on a GPU."""
+    missing = {name for name in PEERS if name.startswith("megatron") and importlib.util.find_spec("megatron") is None}
+    if not torch.cuda.is_available():
+        missing.add("megatron-core reduce-scatter")
+    return tuple(name for name in PEERS if name not in missing)

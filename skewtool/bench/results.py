@@ -99,7 +99,7 @@ def _layout(name: str, ranks: list[dict[str, Any]], prediction: Prediction | Non
 
 def _slowest(ranks: list[dict[str, Any]], phase: str) -> Figures:
     """Seconds of each step."""
-    return np.max([rank["seconds"][phase] for rank in ranks], axis=0)
+    return np.asarray(np.max([rank["seconds"][phase] for rank in ranks], axis=0), np.float64)
 
 
 def _sent(ranks: list[dict[str, Any]]) -> dict[tuple[str, str], npt.NDArray[np.int64]]:

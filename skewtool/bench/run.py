@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -40,7 +40,7 @@ class BenchOptions:
     dtype: str = "float32"
     steps: int = 8
     layouts: tuple[str, ...] = tuple(LAYOUTS)
-    backend: str = "gloo"
+    backend: Literal["gloo", "nccl"] = "gloo"
     extra_rows: str | int = "10%"
     seed: int = 0
 
@@ -52,7 +52,7 @@ class BenchOptions:
             raise BenchError(f"head_tokens ({self.head_tokens}) must not exceed tokens_per_rank ({self.tokens_per_rank})")
 
 
-def usual_backend(num_ranks: int) -> str:
+def usual_backend(num_ranks: int) -> Literal["gloo", "nccl"]:
     """NCCL where every rank of this machine can have a GPU, else gloo."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks))
     return "nccl" if torch.cuda.is_available() and torch.cuda.device_count() >= local else "gloo"
@@ -102,7 +102,9 @@ def run_bench(
     return None if everyone is None else bench_result(job, everyone, predictions_of(job, batches, maps))
 
 
-def run_calibration(num_ranks: int, backend: str, hosts: Sequence[Host] | None = None) -> dict[str, Any] | None:
+def run_calibration(
+    num_ranks: int, backend: Literal["gloo", "nccl"], hosts: Sequence[Host] | None = None
+) -> dict[str, Any] | None:
     """{"backend", "ranks", "latency_seconds", "bandwidth_bytes_per_second"}; None on ranks other than 0."""
     job = Job(num_ranks, 1, 1, "float32", 1, 1, (), {}, backend)
     with tempfile.TemporaryDirectory(prefix="skewtool-bench-") as directory:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from skewtool.bench.launch import Host
 from skewtool.errors import BenchError
 
-__all__ = ["wired_hosts", "why_no_wire"]
+__all__ = ["why_no_wire", "wired_hosts"]
 
 _PORT = "29500"  # inside the namespaces nothing else listens
 _BURST = "16kb"

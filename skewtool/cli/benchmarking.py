@@ -2,18 +2,18 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import skewtool
-from skewtool.cli.group import note, print_json
-from skewtool.cli.options import JSON, PATH, corpus_options, layout_names, open_part
-from skewtool.errors import SkewtoolError
+from skewtool.cli.group import print_json
+from skewtool.cli.options import JSON, PATH, check_output, corpus_options, layout_names, open_part
 
 if TYPE_CHECKING:
     from skewtool.bench import BenchResult
+    from skewtool.skew.traffic import Backend
 
 __all__ = ["bench"]
 
@@ -39,16 +39,62 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 @corpus_options
 @JSON
 def bench(
-    corpus: tuple[Path, ...], maps: tuple[Path, ...], shards: int, calibrate: Path | None, plot: Path | None,
-    part: tuple[float, float] | None, layouts: str | None, as_json: bool, **options: Any,
+    corpus: tuple[Path, ...], maps: tuple[Path, ...], shards: int, hidden: int, tokens_per_rank: int, head_tokens: int,
+    element: str, steps: int, layouts: str | None, backend: "Backend | None", vocab_size: int | None, extra_rows: str,
+    plot: Path | None, calibrate: Path | None, part: tuple[float, float] | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Run steps of every layout on real collectives, side by side, beside what was predicted."""
+    """Run steps of every layout on real collectives, side by side, beside what was predicted.
+
+    Starts ranks on this machine, on gloo; under torchrun it is one of the ranks, on NCCL where each has a GPU.
+    """
     from skewtool import bench as benches
 
     shards = int(os.environ.get("WORLD_SIZE", shards))
-    backend = options.pop("backend") or benches.usual_backend(shards)
+    backend = backend or benches.usual_backend(shards)
+    for output in (plot, calibrate):
+        if output is not None:
+            check_output(output)
     if calibrate is not None:
-        found = benches.run_calibration(shards, backend)
-        calibrate.write_text(json.dumps(found) + "\n")
-        return print_json(found) if as_json else click.echo(f"calibration: {calibrate}")
+        return _calibrate(shards, backend, calibrate, as_json)
+    if not corpus:
+        raise click.UsageError("give --corpus, for batches; or --calibrate")
+    chosen = benches.BenchOptions(
+        shards=shards, hidden=hidden, tokens_per_rank=tokens_per_rank, head_tokens=min(head_tokens, tokens_per_rank),
+        dtype=element, steps=steps, backend=backend, extra_rows=extra_rows,
+    )  # fmt: skip
+    if layouts is not None:
+        chosen = replace(chosen, layouts=tuple(name.strip() for name in layouts.split(",") if name.strip()))
+    opened = open_part(corpus, part, **options)
+    result = benches.run_bench(opened, chosen, layout_names(maps, list(chosen.layouts)), vocab_size=vocab_size)
+    if result is None:  # another rank prints
+        return None
+    if plot is not None:
+        _plot(result, plot)
+    click.echo(result.to_json() if as_json else result.to_text())
     return None
+
+
+def _calibrate(shards: int, backend: "Backend", output: Path, as_json: bool) -> None:
+    from skewtool.bench import run_calibration
+
+    found = run_calibration(shards, backend)
+    if found is None:
+        return None
+    output.write_text(json.dumps(found) + "\n")
+    if as_json:
+        return print_json(found)
+    click.echo(
+        f"{backend}, {shards} ranks: latency {found['latency_seconds'] * 1e6:,.0f} us, bandwidth "
+        f"{found['bandwidth_bytes_per_second'] * 8 / 1e9:.3f} Gbit/s; written to {output}"
+    )
+    return None
+
+
+def _plot(result: "BenchResult", output: Path) -> None:
+    from skewtool.report.bench_figure import bench_bars
+    from skewtool.report.figures import render
+    from skewtool.storage import replacing
+
+    picture = render(bench_bars(result.content), output.suffix.removeprefix(".") or "png")
+    with replacing(output) as temporary:
+        temporary.write_bytes(picture)

@@ -1,7 +1,8 @@
 """`skew` and `report`."""
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -17,6 +18,7 @@ from skewtool.cli.options import (
     open_part,
     tokenizer_file,
 )
+from skewtool.errors import SkewtoolError
 
 if TYPE_CHECKING:
     from skewtool.skew import Quantiles, SkewReport
@@ -122,6 +124,18 @@ def _figure(quantiles: "Quantiles | None", name: str) -> str:
     return "-" if quantiles is None else f"{getattr(quantiles, name):.3f}"
 
 
+def _bench_results(path: Path) -> dict[str, Any]:
+    """Errors: SkewtoolError unless the file holds what `bench --json` prints."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known = isinstance(content, dict) and all("step_seconds" in each for each in content["layouts"])
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise SkewtoolError(f"{path} is no result of a bench; make one with skewtool bench ... --json > {path}")
+    return cast("dict[str, Any]", content)
+
+
 @click.command()
 @click.argument("profile_file", metavar="PROFILE", type=PATH)
 @click.argument("maps", nargs=-1, type=PATH)
@@ -130,10 +144,11 @@ def _figure(quantiles: "Quantiles | None", name: str) -> str:
 @AGAINST
 @click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
 @click.option("--tokenizer", type=PATH, help="tokenizer.json, to name the hottest ids.")
+@click.option("--bench", "bench_file", type=PATH, help="What `bench --json` printed, for its bar charts.")
 @JSON
 def report(
     profile_file: Path, maps: tuple[Path, ...], output: Path, shards: int | None, against: str,
-    tokens_per_rank: int | None, tokenizer: Path | None, as_json: bool,
+    tokens_per_rank: int | None, tokenizer: Path | None, bench_file: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Write figures and a page on PROFILE and MAPS to a directory."""
     import numpy as np
@@ -151,7 +166,11 @@ def report(
     names = tokenizer_file(tokenizer)
     hottest = np.argsort(-loaded.counts, kind="stable")[:HOTTEST]
     index = write_report(
-        output, loaded, measured, None if names is None else {int(i): names.token_text(int(i)) for i in hottest}
+        output,
+        loaded,
+        measured,
+        None if names is None else {int(i): names.token_text(int(i)) for i in hottest},
+        None if bench_file is None else _bench_results(bench_file),
     )
     if as_json:
         return print_json({"index": str(index), "files": sorted(path.name for path in output.iterdir())})

@@ -1,6 +1,7 @@
 """Sharded vocabulary tables on torch.distributed. Needs torch (`pip install skewtool[torch]`)."""
 
 from skewtool.parallel.collectives import Collective, record_collectives
+from skewtool.parallel.decoding import argmax, vocab_parallel_sample, vocab_parallel_topk
 from skewtool.parallel.embedding import (
     HiddenParallelEmbedding,
     HiddenShardedLayerNorm,
@@ -48,6 +49,7 @@ __all__ = [
     "RowParallelLinear",
     "VocabParallelEmbedding",
     "VocabParallelLMHead",
+    "argmax",
     "check_same_map",
     "clip_grad_norm_",
     "entropy",
@@ -67,4 +69,6 @@ __all__ = [
     "to_checkpoint",
     "unshard_weight",
     "vocab_parallel_cross_entropy",
+    "vocab_parallel_sample",
+    "vocab_parallel_topk",
 ]

@@ -1,5 +1,6 @@
 """Skew of layouts: loads and imbalance on average and in every replayed step, and what they mean."""
 
+from skewtool.skew.capacity import route_capacity
 from skewtool.skew.copy_gradients import copy_traffic
 from skewtool.skew.cost import Cost, LayoutCost, Moved, cost
 from skewtool.skew.embedding_buffers import Buffers, embedding_buffers
@@ -43,4 +44,5 @@ __all__ = [
     "plan",
     "rank_frequency_slope",
     "read_calibration",
+    "route_capacity",
 ]

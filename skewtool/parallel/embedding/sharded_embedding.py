@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from skewtool.errors import MapError, RouteError
 from skewtool.parallel.groups import Group, size_of
+from skewtool.parallel.home_rows import check_one_shard_per_rank
 from skewtool.parallel.sharded_module import ShardedModule
 from skewtool.parallel.weights import check_same_map
 from skewtool.sharding import ShardMap
@@ -30,6 +31,7 @@ class ShardedEmbedding(ShardedModule):
         self.shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if shard_map is None else shard_map
         if self.shard_map.vocab_size != num_embeddings:
             raise MapError(f"the map has {self.shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
+        check_one_shard_per_rank(self.shard_map, group)
         check_same_map(self.shard_map, group)
 
     def reset_parameters(self, seed: int, std: float = 0.02) -> None:

@@ -12,10 +12,10 @@ from skewtool.parallel.embedding import HiddenParallelEmbedding
 from skewtool.parallel.groups import Group, rank_of, size_of
 from skewtool.parallel.head.squashing import Squashing
 from skewtool.parallel.hidden_columns import columns_of
-from skewtool.parallel.home_rows import home_rows_of
+from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
 from skewtool.parallel.routing.rows import read_rows
 from skewtool.parallel.sharded_module import ShardedModule
-from skewtool.parallel.weights import check_same_map, initial_rows
+from skewtool.parallel.weights import check_same_map, initialize_columns
 from skewtool.parallel.wide_product import wide_linear
 from skewtool.sharding import ShardMap
 
@@ -60,6 +60,7 @@ class HiddenParallelLMHead(ShardedModule):
         self.shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if shard_map is None else shard_map
         if self.shard_map.vocab_size != num_embeddings:
             raise MapError(f"the map has {self.shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
+        check_one_shard_per_rank(self.shard_map, group)
         check_same_map(self.shard_map, group)
         self.output, self.squashing = output, Squashing(soft_cap, temperature)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -84,9 +85,7 @@ class HiddenParallelLMHead(ShardedModule):
     def reset_parameters(self, seed: int, std: float = 0.02) -> None:
         """As `VocabParallelLMHead.reset_parameters`: the same values by id and column."""
         if self.tied_to is None:
-            ids = torch.arange(self.num_embeddings, device=self.weight.device)
-            for rows, part in zip(ids.split(2**14), self.weight.data.split(2**14), strict=True):
-                part.copy_(initial_rows(rows, self.columns.start, self.columns.stop, seed=seed, std=std))
+            initialize_columns(self.weight.data, self.columns.start, seed=seed, std=std)
         if self.bias is not None:
             self.bias.data.zero_()
 

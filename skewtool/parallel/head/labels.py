@@ -9,6 +9,7 @@ from torch import Tensor
 from skewtool.errors import LabelError
 from skewtool.parallel.collectives import all_gather, all_reduce
 from skewtool.parallel.groups import Group
+from skewtool.parallel.routing.route import first_bad_id
 
 __all__ = ["Labels", "checked_labels", "mean_divisor"]
 
@@ -38,11 +39,7 @@ def checked_labels(labels: Tensor, ignore_index: int, real_vocab: int, group: Gr
     counted = flat != ignore_index
     if check:
         bad = counted & ((flat < 0) | (flat >= real_vocab))
-        first = flat.new_tensor([-1, 0])
-        if flat.numel():
-            position = bad.long().argmax()
-            first = torch.stack([torch.where(bad.any(), position, -1), flat[position]])
-        for rank, (where, label) in enumerate(all_gather(first, group, "counts").tolist()):
+        for rank, (where, label) in enumerate(all_gather(first_bad_id(flat, bad), group, "counts").tolist()):
             if where >= 0:
                 raise LabelError(
                     f"rank {rank} has label {label} at position {where} (flattened); labels must be at least 0 and below "

@@ -12,7 +12,7 @@ from skewtool.parallel.embedding import VocabShardedEmbedding
 from skewtool.parallel.groups import Group, rank_of, size_of
 from skewtool.parallel.head.linear_cross_entropy import linear_cross_entropy
 from skewtool.parallel.head.squashing import Squashing
-from skewtool.parallel.home_rows import home_rows_of
+from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
 from skewtool.parallel.sharded_module import ShardedModule
 from skewtool.parallel.tokens import gather_tokens
 from skewtool.parallel.weights import check_same_map, initialize_rows, shard_weight
@@ -53,6 +53,7 @@ class VocabParallelLMHead(ShardedModule):
             raise MapError(f"the map has {shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
         if tied_to is not None and tied_to.shard_map != shard_map:
             raise MapError(f"a tied head needs the map of its embedding, {tied_to.shard_map}; got {shard_map}")
+        check_one_shard_per_rank(shard_map, group)
         check_same_map(shard_map, group)
         self.shard_map, self.squashing = shard_map, Squashing(soft_cap, temperature)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim

@@ -105,8 +105,8 @@ def first_bad_id(ids: Tensor, bad: Tensor) -> Tensor:
     """Position and id of the first bad one among ids int64 [n], int64 [2]; position -1 where none is."""
     if not ids.numel():
         return ids.new_tensor([-1, 0])
-    position = bad.long().argmax()
-    return torch.stack([torch.where(bad.any(), position, -1), ids[position]])
+    position = bad.long().argmax(dim=0, keepdim=True)
+    return torch.cat([torch.where(bad.any(), position, -1), ids.gather(0, position)])  # `ids[position]` would wait
 
 
 def refuse_bad_ids(by_rank: list[list[int]], real_vocab: int) -> None:

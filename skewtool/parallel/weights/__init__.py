@@ -2,7 +2,7 @@
 
 from skewtool.parallel.weights.checkpoint import from_checkpoint, to_checkpoint
 from skewtool.parallel.weights.copies import synchronize_copies
-from skewtool.parallel.weights.initial_rows import initial_rows, initialize_columns, initialize_rows
+from skewtool.parallel.weights.initial_values import initial_rows, initialize_columns, initialize_rows
 from skewtool.parallel.weights.norms import clip_grad_norm_, grad_norm
 from skewtool.parallel.weights.optimizer_state import reshard_state
 from skewtool.parallel.weights.resharding import reshard
