@@ -6,7 +6,11 @@ Modules are named for what their commands do; `main` gathers them.
 import click
 
 import skewtool
+<<<<<<< HEAD
+from skewtool.cli.costing import cost
+=======
 from skewtool.cli.benchmarking import bench
+>>>>>>> main
 from skewtool.cli.group import ErrorGroup
 from skewtool.cli.inspecting import inspect, verify
 from skewtool.cli.judging import report, skew
@@ -27,5 +31,9 @@ def main() -> None:
     """
 
 
+<<<<<<< HEAD
+for command in (profile, merge, inspect, partition, plan, cost, rebalance, verify, skew, report):
+=======
 for command in (profile, merge, inspect, partition, plan, rebalance, verify, skew, bench, report):
+>>>>>>> main
     main.add_command(command)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAINST",
+    "BYTES_PER_ELEMENT",
     "JSON",
     "PATH",
     "against_names",
@@ -25,6 +26,9 @@ __all__ = [
     "open_part",
     "tokenizer_file",
 ]
+
+BYTES_PER_ELEMENT = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
+"""Of each type that tables have."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)

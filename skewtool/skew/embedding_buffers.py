@@ -2,8 +2,8 @@
 
 Counted are tensors of rows, read off the code of `skewtool.parallel.embedding` and `.routing` line by line; each term
 names one. Forward has its output in it; backward the output's gradient, and the gradient of the weight, which is dense:
-for 16-bit tables it is added up in float32 first. Not counted are integers of a few bytes per token, what a backend
-allocates for itself, and what autograd keeps from forward, which is the output and integers.
+for 16-bit tables it is added up in float32 first. gloo copies what all_gather brings and what reduce_scatter takes, which
+counts. Not counted are integers, a few for each token.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from skewtool.skew.embedding_traffic import ROUTED_LAYOUTS, checked_requests
 from skewtool.skew.table_sizes import TableSizes, at_least_one
-from skewtool.skew.traffic import PerRank
+from skewtool.skew.traffic import Backend, PerRank
 
 __all__ = ["Buffers", "embedding_buffers"]
 
@@ -35,6 +35,7 @@ class _Rows:
     read     rows that are read here for others and oneself
     found    rows that come, from others and oneself
     stored   rows of the weight
+    gloo     whether gathers and scatters are copied
     """
 
     sizes: TableSizes
@@ -42,6 +43,7 @@ class _Rows:
     read: PerRank
     found: PerRank
     stored: int
+    gloo: bool
 
     def read_backward(self, gradients: PerRank, into: PerRank | int, columns: PerRank | int) -> PerRank:
         """What `read_rows` allocates backward: `gradients` rows added up into `into` rows, of so many columns.
@@ -69,6 +71,7 @@ def embedding_buffers(
     in_place: npt.ArrayLike | None = None,
     rows_per_shard: int | None = None,
     capacity: int | None = None,
+    backend: Backend = "nccl",
 ) -> Buffers:
     """The peaks of one forward and backward of `layout`, of each rank.
 
@@ -81,18 +84,19 @@ def embedding_buffers(
     Errors: MapError as `embedding_traffic`.
     """
     found, own = checked_requests(layout, sizes, requests), np.asarray(tokens, np.int64)
+    gloo = backend == "gloo" and sizes.num_shards > 1
     stored = sizes.home_rows if rows_per_shard is None else rows_per_shard
     if layout == "routed":
         here = np.zeros_like(own) if in_place is None else np.asarray(in_place, np.int64)
-        return _routed(_Rows(sizes, own, found.sum(axis=0) + here, found.sum(axis=1) + here, stored), here)
+        return _routed(_Rows(sizes, own, found.sum(axis=0) + here, found.sum(axis=1) + here, stored, gloo), here)
     if layout in ROUTED_LAYOUTS:
         room = np.full_like(own, sizes.num_shards * at_least_one("capacity", 0 if capacity is None else capacity))
-        return _fixed_capacity(_Rows(sizes, own, room, room, stored))
+        return _fixed_capacity(_Rows(sizes, own, room, room, stored, gloo))
     if layout == "hidden tokens":
-        return _hidden_tokens(_Rows(sizes, own, np.full_like(own, found.sum()), found, sizes.vocab_size))
+        return _hidden_tokens(_Rows(sizes, own, np.full_like(own, found.sum()), found, sizes.vocab_size, gloo))
     everyone = np.full_like(own, own.sum())
     stored = sizes.vocab_size if layout.startswith("hidden") else stored
-    return _REPLICATED[layout](_Rows(sizes, everyone, everyone, everyone, stored))
+    return _REPLICATED[layout](_Rows(sizes, everyone, everyone, everyone, stored, gloo))
 
 
 def _peak(*moments: npt.ArrayLike) -> PerRank:
@@ -124,7 +128,7 @@ def _fixed_capacity(rows: _Rows) -> Buffers:
         backward=n * row
         + _peak(
             n * row + rows.read_backward(n, own, rows.sizes.hidden),
-            (2 * own + 2 * room) * row,
+            (2 * own + room) * row,
             rows.weight_backward(own),
         ),
     )
@@ -141,7 +145,7 @@ def _hidden_tokens(rows: _Rows) -> Buffers:
         backward=n * row
         + _peak(
             rows.read_backward(n, found, sizes.hidden),
-            3 * found * row,  # whole rows, their columns, the columns in one
+            2 * found * row,  # whole rows, then by columns; these, then in one
             found * row + rows.read * part,
             rows.read * part + rows.read_backward(rows.read, rows.stored, sizes.columns),
         ),
@@ -159,12 +163,13 @@ def _hidden_replicated(rows: _Rows) -> Buffers:
     sizes = rows.sizes
     part, padded = sizes.columns * sizes.bytes_per_element, sizes.most_columns * sizes.bytes_per_element
     whole, row = sizes.num_shards * padded, sizes.bytes_per_row
+    fewer = int((sizes.columns < sizes.most_columns).sum())  # parts whose gradients are padded
     return Buffers(
-        forward=_peak(rows.tokens * (part + padded + whole), rows.tokens * (part + whole + row)),
+        forward=_peak(rows.tokens * (part + padded + whole * (1 + rows.gloo)), rows.tokens * (part + whole + row)),
         backward=rows.tokens * row
         + _peak(
-            rows.tokens * 2 * whole,  # each rank's columns of the gradient, then stacked
-            rows.tokens * (whole + padded + part),
+            rows.tokens * (fewer * padded + whole),  # then stacked
+            rows.tokens * (whole + part),
             rows.tokens * part + rows.read_backward(rows.tokens, rows.stored, sizes.columns),
         ),
     )
@@ -181,9 +186,10 @@ def _vocab_reduce_scatter(rows: _Rows) -> Buffers:
     row, num_shards = rows.sizes.bytes_per_row, rows.sizes.num_shards
     whole = rows.tokens * row
     part = -(-rows.tokens // num_shards) * row
+    parts, copied = part * num_shards, part * num_shards * rows.gloo
     return Buffers(
-        forward=_peak(2 * whole, whole + part * num_shards + part),
-        backward=part + _peak(part + part * num_shards + whole, rows.weight_backward(rows.tokens)),
+        forward=_peak(2 * whole, whole + parts + copied + part),
+        backward=part + _peak(part + parts + np.maximum(whole, copied), rows.weight_backward(rows.tokens)),
     )
 
 

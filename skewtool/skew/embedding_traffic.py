@@ -44,8 +44,8 @@ def embedding_traffic(
     """The collectives of one forward and backward of `layout`, in the order of the code; none where P = 1.
 
     requests   for routed layouts int [P, P]: rows that rank a asks of shard b; its own requests, on the diagonal, move
-               nothing, and ids on every shard, which are read in place, are none. For the others int [P]: lookups of each rank, distinct ids or tokens; where ids are replicated
-               only the sum N counts
+               nothing, and ids on every shard, which are read in place, are none. For the others int [P]: lookups of each
+               rank, distinct ids or tokens; where ids are replicated only the sum N counts
     capacity   of "routed fixed capacity": room for requests of each rank to each shard
     overflow   of the same, int [P, P]: the requests of the second exchange. By default what goes beyond the capacity, which
                is exact for maps without copies; with copies the second route chooses among slots anew

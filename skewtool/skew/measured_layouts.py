@@ -17,7 +17,7 @@ from skewtool.skew.copy_gradients import copy_traffic
 from skewtool.skew.embedding_buffers import embedding_buffers
 from skewtool.skew.embedding_traffic import embedding_traffic
 from skewtool.skew.table_sizes import TableSizes
-from skewtool.skew.traffic import Phase, Traffic, select
+from skewtool.skew.traffic import Backend, Phase, Traffic, select
 
 __all__ = ["MeasuredLayout", "Requests", "Step", "hidden_lookups", "measured", "step_requests", "weight_bytes"]
 
@@ -81,6 +81,7 @@ def measured(
     *,
     shard_map: ShardMap | None = None,
     capacity: int | None = None,
+    backend: Backend = "nccl",
 ) -> MeasuredLayout:
     """A layout of `embedding_traffic` over steps: requests of each step, with rows read in place where there are any, and
     tokens of each rank in it.
@@ -93,7 +94,7 @@ def measured(
         asked, in_place = found if isinstance(found, tuple) else (found, None)
         traffic.append(embedding_traffic(layout, sizes, asked, capacity=capacity))
         buffers = embedding_buffers(
-            layout, sizes, asked, own, in_place=in_place, rows_per_shard=slots, capacity=capacity
+            layout, sizes, asked, own, in_place=in_place, rows_per_shard=slots, capacity=capacity, backend=backend
         )
         forward = max(forward, int(buffers.forward.max()))
         backward = max(backward, int(buffers.backward.max()))
