@@ -44,5 +44,5 @@ class _WideLinear(torch.autograd.Function):
 
 def wide_linear(rows: Tensor, weight: Tensor) -> Tensor:
     """rows [..., k], weight [n, k] -> [..., n] in at least float32: F.linear whose result is not rounded to 16 bits."""
-    flat = rows.reshape(-1, rows.size(-1))
+    flat = rows.reshape(rows.shape[:-1].numel(), rows.size(-1))  # not -1, for k may be 0
     return _WideLinear.apply(flat, weight).reshape(*rows.shape[:-1], weight.size(0))  # type: ignore[no-any-return,no-untyped-call]

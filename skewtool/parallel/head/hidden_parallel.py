@@ -117,8 +117,7 @@ class HiddenParallelLMHead(ShardedModule):
     def _of_own_slots(self, hidden: Tensor) -> Tensor:
         num_ranks, slots = size_of(self.group), self.shard_map.home_slots
         homes = _all_homes(self.shard_map, hidden.device)
-        flat = hidden.reshape(-1, hidden.size(-1))
-        partial = wide_linear(flat, read_rows(self.weight, homes)).reshape(-1, num_ranks, slots)
+        partial = wide_linear(hidden, read_rows(self.weight, homes)).reshape(-1, num_ranks, slots)
         logits = scatter_sums(partial.movedim(1, 0), self.group, "logits").to(hidden.dtype)
         if self.bias is not None:
             own = homes.reshape(num_ranks, slots)[rank_of(self.group)]
