@@ -1,7 +1,8 @@
 """Memory that each LM head allocates beside its weight for a loss: what is alive at the peak of forward and of backward.
 
 Counted are tensors of logits, rows and hidden states, read off the code of `skewtool.parallel.head`; each term names one.
-Hidden states that are handed in are not counted, their gradient and the weight's are. Where elements have 16 bits,
+Hidden states that are handed in are not counted, their gradient and the weight's are; what forward kept and backward frees
+is taken off. Where elements have 16 bits,
 products are taken in float32; the CPU, which is taken to be under gloo, widens operands for that, blocks of columns at a
 time. The loss of "hidden all-reduce" is torch's own, of all logits in their type.
 
@@ -77,10 +78,8 @@ def head_buffers(
     backend: Backend = "nccl",
 ) -> Buffers:
     """The peaks of one loss of `head_traffic` and its backward, of each rank."""
-    loss = _Loss(
-        sizes, np.asarray(tokens, np.int64), LossOptions() if options is None else options, backend == "gloo"
-    )
-    return _HEADS[layout](loss)
+    given = LossOptions() if options is None else options
+    return _HEADS[layout](_Loss(sizes, np.asarray(tokens, np.int64), given, backend == "gloo"))
 
 
 def logits_bytes(layout: str, sizes: TableSizes, tokens: npt.ArrayLike, options: LossOptions | None = None) -> int:
@@ -121,7 +120,9 @@ def _chunked(loss: _Loss, own: PerRank, tokens: int, gathered: int) -> Buffers:
         logits + gradient + loss.product(rows, tokens, sizes.hidden) if sizes.is_narrow else 0,
     )
     kept = own * sizes.bytes_per_row + rows * sizes.hidden * sizes.bytes_per_sum
-    return Buffers(kept + gathered + max(moments), np.full_like(own, loss.narrow(rows * sizes.hidden)))
+    # backward only scales gradients, which the CPU widens for it, and narrows the weight's
+    scaled = 2 * own * sizes.hidden * sizes.bytes_per_sum * (sizes.is_narrow and loss.on_cpu)
+    return Buffers(kept + gathered + max(moments), np.maximum(scaled, loss.narrow(rows * sizes.hidden)))
 
 
 def _vocab_logits(loss: _Loss) -> Buffers:
@@ -140,7 +141,7 @@ def _vocab_logits_partitioned(loss: _Loss) -> Buffers:
     sizes, most = loss.sizes, int(loss.tokens.max())
     gathered = most * sizes.num_shards * sizes.bytes_per_row
     found = _vocab_logits(loss)
-    return Buffers(found.forward + 2 * gathered, found.backward + gathered)
+    return Buffers(found.forward + gathered, found.backward)
 
 
 def _hidden_all_reduce(loss: _Loss) -> Buffers:
@@ -154,7 +155,7 @@ def _hidden_all_reduce(loss: _Loss) -> Buffers:
     products = max(
         loss.product(loss.num_tokens, sizes.vocab_size, columns), loss.product(sizes.vocab_size, loss.num_tokens, columns)
     )
-    return _same(loss, forward, max(2 * element, element + partial, partial + gradient + products))
+    return _same(loss, forward, max(2 * element, partial + gradient + products - element))
 
 
 def _hidden_reduce_scatter(loss: _Loss) -> Buffers:
@@ -163,12 +164,12 @@ def _hidden_reduce_scatter(loss: _Loss) -> Buffers:
     columns = sizes.most_columns
     read = slots * columns * sizes.bytes_per_element
     partial = loss.num_tokens * slots * sizes.bytes_per_sum
-    own = loss.num_tokens * loss.rows * sizes.bytes_per_sum
+    own, kept = (loss.num_tokens * loss.rows * each for each in (sizes.bytes_per_sum, sizes.bytes_per_element))
     gradient = loss.narrow(loss.num_tokens * slots)
     copied = partial if loss.on_cpu and sizes.num_shards > 1 else 0
     forward = read + max(loss.product(loss.num_tokens, columns, slots), 2 * partial + copied + own)
     products = max(loss.product(loss.num_tokens, slots, columns), loss.product(slots, loss.num_tokens, columns))
-    backward = max(own + partial + copied, 2 * partial, partial + gradient + products)
+    backward = max(own + partial + copied, 2 * partial + kept, partial + gradient + products) - kept
     return _same(loss, forward, backward)
 
 
