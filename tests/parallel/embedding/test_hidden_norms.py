@@ -97,8 +97,8 @@ def _into_the_first_block(rank: int, world: int) -> None:
     vocab, hidden, tokens = 11, 7, 6
     table, weight, upstream = drawn(vocab, hidden, seed=1), drawn(3, hidden, seed=2), drawn(tokens, 3, seed=3)
     ids = torch.tensor([10, 3, 3, 0, 7, 3])
-    whole = table.clone().requires_grad_()
-    expected = F.linear(F.rms_norm(F.embedding(ids, whole), (hidden,)), weight)
+    whole = [each.requires_grad_() for each in (table.clone(), torch.ones(hidden).double(), weight.clone())]
+    expected = F.linear(F.rms_norm(F.embedding(ids, whole[0]), (hidden,), whole[1]), whole[2])
     expected.backward(upstream)
     embedding = HiddenParallelEmbedding(vocab, hidden, dtype=torch.float64)
     embedding.load_table(table)
@@ -109,28 +109,16 @@ def _into_the_first_block(rank: int, world: int) -> None:
         output = linear(norm(embedding(ids)))
         output.backward(upstream)
     assert_equal(output.detach(), expected.detach(), "output")
-    assert whole.grad is not None
-    assert_equal(embedding.weight.grad, _of_rank(whole.grad, rank, world), "gradient of the table")
+    for module, each in zip((embedding, norm, linear), whole, strict=True):
+        assert each.grad is not None
+        assert_equal(module.weight.grad, _of_rank(each.grad, rank, world), f"gradient of {module}")
     assert [(call.kind, call.what, call.payload_bytes) for call in calls] == [
         ("all_reduce", "statistics", tokens * 8),
         ("all_reduce", "partial sums", tokens * 3 * 8),
         ("all_reduce", "statistics", tokens * 8),
     ]
-    sharded = nn.ModuleList([embedding, norm, linear])
-    rows = torch.cat([each.grad.flatten() for each in _whole_parameters(whole, weight, ids, upstream)])
-    assert_equal(grad_norm(sharded), rows.norm(), "norm of all gradients")
-
-
-def _whole_parameters(table: Tensor, weight: Tensor, ids: Tensor, upstream: Tensor) -> list[Tensor]:
-    """Table, scale of the norm and weight of the linear layer, with gradients."""
-    parameters = [
-        table.detach().clone().requires_grad_(),
-        torch.ones(table.size(1), dtype=torch.float64, requires_grad=True),
-        weight.clone().requires_grad_(),
-    ]
-    rows = F.rms_norm(F.embedding(ids, parameters[0]), (table.size(1),), parameters[1])
-    F.linear(rows, parameters[2]).backward(upstream)
-    return parameters
+    norms = [torch.linalg.vector_norm(each.grad) for each in whole if each.grad is not None]
+    assert_equal(grad_norm(nn.ModuleList([embedding, norm, linear])), torch.stack(norms).norm(), "norm of all gradients")
 
 
 def test_hidden_shards_stay_distributed_into_the_first_block(on_ranks: Ranks) -> None:
