@@ -81,11 +81,11 @@ def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
             if head.startswith(_GZIP):
                 yield gzip.GzipFile(fileobj=file, mode="rb"), file  # type: ignore[misc]
             elif head == _ZSTD:
-                yield io.BufferedReader(_ZstdFile(file), _CHUNK_BYTES), file  # type: ignore[misc]
+                yield io.BufferedReader(_ZstdFile(file), _CHUNK_BYTES), file
             else:
                 yield file, file
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(f"{path} cannot be read: {error.strerror if getattr(error, 'strerror', None) else error}") from None
+        raise CorpusError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def decompressed(path: Path, most_bytes: int) -> bytes:

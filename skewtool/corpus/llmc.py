@@ -33,7 +33,7 @@ def open_llmc(path: Path, name: str, options: ReadOptions) -> list[ArraySource]:
     if version != expected_version:
         raise CorpusError(f"{path} has llm.c version {version}; magic {magic} goes with version {expected_version}")
     if num_tokens < 0:
-        raise CorpusError(f"{path} is damaged: its header promises {num_tokens} tokens")
+        raise CorpusError(f"{path} is damaged: its header promises {num_tokens} {dtype.name} tokens")
     options.check_dtype(path, dtype, "its llm.c magic")
     extent = extent_of(path, num_tokens, dtype, "its header", options.allow, _HEADER_BYTES)
     return [ArraySource(

@@ -207,7 +207,7 @@ def _file_of(index: Path, shard: dict[str, Any]) -> tuple[Path, int, tuple[tuple
     algorithm = str(shard.get("compression")).partition(":")[0]
     path = shard_path(index, compressed.get("basename"))
     if algorithm not in _COMPRESSIONS:
-        raise CorpusError(f"{path} is compressed with {algorithm}; known are {', '.join(_COMPRESSIONS)}: decompress it first")
+        raise CorpusError(f"{path} is compressed with {algorithm}; known are zstd and gz: decompress it first")
     if not path.is_file():
         raise CorpusError(f"{index} lists {path}, which is not there")
     return path, raw["bytes"], listed

@@ -69,7 +69,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise CorpusError(f"{path}: {each['path']} has {wrong}; weights are above 0, known keys are {sorted(_KEYS)}")
     tokens = described.get("tokens", 1)
     if type(tokens) is not int or tokens < 1 or set(described) - {"mixture", "tokens"}:
-        raise CorpusError(f"{path}: beside 'mixture' there may be 'tokens', a whole number above 0; found {sorted(described)}")
+        raise CorpusError(f"{path}: beside 'mixture' there may be 'tokens', a whole number; found {sorted(described)}")
     return described
 
 

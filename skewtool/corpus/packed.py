@@ -24,7 +24,7 @@ _FILLED = 64  # so many equal ids at the end are no text
 
 
 def open_packed(path: Path, name: str, options: ReadOptions) -> list[ArraySource]:
-    """Opens one packed file. Errors: CorpusError for another version, no integer type, or a size that is not the header's."""
+    """Opens one packed file. Errors: CorpusError for another version, no integer type, or a size that the header denies."""
     with path.open("rb") as file:
         head = file.read(_HEADER.size)
     if len(head) < _HEADER.size:

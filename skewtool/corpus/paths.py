@@ -37,7 +37,8 @@ def expand(pattern: str) -> list[tuple[Path, str]]:
 
 def _alternatives(pattern: str) -> list[str]:
     """The pattern without braces, once for each choice."""
-    waiting, done = [pattern], []
+    waiting: list[str] = [pattern]
+    done: list[str] = []
     for expanded in count():
         if not waiting:
             return done
@@ -68,7 +69,7 @@ def _choices(inside: str) -> Iterator[str]:
 def _matches(pattern: str) -> list[Path]:
     if not _WILD.search(pattern) or Path(pattern).exists():
         return [Path(pattern)]
-    found = sorted(Path(each) for each in glob.glob(pattern, recursive=True))
+    found = sorted(Path(each) for each in glob.glob(pattern, recursive=True))  # noqa: PTH207 (Path.glob finds hidden files, too)
     if not found:
         raise CorpusError(f"nothing matches {pattern}")
     return found

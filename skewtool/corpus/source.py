@@ -2,8 +2,8 @@
 
 `ArraySource` is for ids that lie in the file as an array, `StreamSource` for those that must be decoded, and `Section` is
 a stretch of either. Blocks are one-dimensional integer arrays in native byte order, fresh for each step of the iteration,
-so they may be kept. An ArraySource reads straight from the file into the block: one copy out of the page cache and none after it
-(a foreign byte order costs one more). Reads, not a memory map: a file that shrinks or a disk that fails is then an
+so they may be kept. An ArraySource reads straight from the file into the block: one copy out of the page cache and none
+after it (a foreign byte order costs one more). Reads, not a memory map: a file that shrinks or a disk that fails is then an
 error with a name instead of a dead process, and memory use stays one block per reader.
 """
 

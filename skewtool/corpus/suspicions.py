@@ -47,7 +47,7 @@ def _of_right_width(source: ArraySource, allow: Collection[str]) -> ArraySource:
 
 def _without_zero_tail(source: ArraySource, allow: Collection[str]) -> ArraySource:
     last, length = run_at_end(source)
-    if last != 0 or length < _MANY_ZEROS and not (length >= _ZEROS_OF_HALF and 2 * length >= source.num_tokens):
+    if last != 0 or length < (_ZEROS_OF_HALF if 2 * length >= source.num_tokens else _MANY_ZEROS):
         return source
     begin = source.num_tokens - length
     stop_unless_allowed(
@@ -83,7 +83,7 @@ def sort_out(
         if file in seen:
             check, problem = COUNTED_TWICE, f"is the same file as {seen[file].path}"
         elif _UNSHUFFLED.search(source.path.name) and source.path.parent in shuffled:
-            check, problem = COUNTED_TWICE, "is left over from before shuffling: the shuffled files beside it hold its tokens"
+            check, problem = COUNTED_TWICE, "is left over: the shuffled files beside it hold its tokens"
         elif len(sources) > 1 and _LABELS.search(source.path.name):
             check, problem = LABELS, "holds labels or rewards, by its name, and no tokens"
         elif _is_mask(source):

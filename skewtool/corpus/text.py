@@ -112,7 +112,7 @@ def open_text(path: Path, name: str, options: ReadOptions) -> list[TextSource]:
 
 
 def open_json_text(path: Path, name: str, options: ReadOptions) -> TextSource:
-    """Opens JSON lines whose field `options.column` ("text" by default) holds text. Errors: CorpusError without a tokenizer."""
+    """Opens JSON lines whose field `options.column` (by default "text") holds text. Without a tokenizer: CorpusError."""
     return _open(path, name, options, "jsonl", num_documents=None)
 
 

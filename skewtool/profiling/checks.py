@@ -14,7 +14,7 @@ from skewtool.corpus.checks import BAD_IDS, CHECKS, NARROW_DTYPE
 from skewtool.corpus.evidence import pairs_of_narrower_ids
 from skewtool.errors import CorpusError
 
-__all__ = ["ALLOWABLE", "as_table_index", "check_dtype_holds_vocabulary"]
+__all__ = ["ALLOWABLE", "as_table_index", "check_dtype_holds_vocabulary", "check_no_end_mark"]
 
 ALLOWABLE = tuple(CHECKS)
 """Names that `allow` and --allow take."""
@@ -55,6 +55,16 @@ def as_table_index(ids: Ids, vocab_size: int, source: Source, position: int, all
     return smallest
 
 
+def check_no_end_mark(ids: Ids, source: Source, position: int) -> None:
+    """Stops at a 16-bit id of all ones where no vocabulary says that it is one: it would make a vocabulary of 65,536."""
+    marks = np.flatnonzero(ids == (1 << 16) - 1) if ids.dtype == np.uint16 else np.empty(0, np.intp)
+    if marks.size:
+        raise CorpusError(
+            f"{source.path} holds 65535, all ones in {ids.dtype.name}, {marks.size} times in the {ids.size} tokens from token "
+            f"{position} on, first at token {position + marks[0]}: an id, or a -1 or end mark? Pass --vocab-size"
+        )
+
+
 def _unsigned(ids: Ids) -> Ids:
     """A view where possible. Negative ids become larger than any vocabulary, which narrow types need widening for."""
     if ids.dtype.itemsize >= 4:
@@ -69,8 +79,9 @@ def _bad_ids(ids: Ids, index: Ids, vocab_size: int, source: Source, position: in
     worst = ids[bad][np.argmax(index[bad])]
     return (
         f"{source.path} holds ids outside the vocabulary of {vocab_size}: {bad.size} of the {ids.size} tokens from token "
-        f"{position} on, first {ids[bad[0]]} at token {position + bad[0]}, up to {worst}{_hint(ids, worst, vocab_size)}; pass a larger "
-        f"--vocab-size, another --dtype, or --allow {BAD_IDS} to leave them out"
+        f"{position} on, first {ids[bad[0]]} at token {position + bad[0]}, up to {worst}"
+        f"{_hint(ids, worst, vocab_size)}; pass a larger --vocab-size, another --dtype, or --allow {BAD_IDS} to leave them "
+        "out"
     )
 
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
+from skewtool.corpus.checks import BAD_IDS
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
-from skewtool.corpus.checks import BAD_IDS
-from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary
+from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
 from skewtool.profiling.plain_counter import PlainCounter
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
 from skewtool.profiling.window_counter import WindowCounter
@@ -86,6 +86,7 @@ class _Worker:
         vocab_size = self.settings.vocab_size
         if vocab_size is not None:
             return as_table_index(ids, vocab_size, source, position, self.settings.allow)
+        check_no_end_mark(ids, source, position)
         index = as_table_index(ids, _MOST_IDS, source, position, ())
         needed = int(index.max(initial=0)) + 1
         if needed > self.counters[0].table_size:
@@ -248,7 +249,9 @@ def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], 
                 num_windows=sum(worker.windows[i].num_windows for worker in workers),
                 presence=_sum([worker.windows[i].presence for worker in workers], vocab_size),
                 sample=WindowSample.of(
-                    _without(vocab_size if num_dropped else None, [w for worker in workers for w in worker.windows[i].kept()]),
+                    _without(
+                        vocab_size if num_dropped else None, [w for worker in workers for w in worker.windows[i].kept()]
+                    ),
                     settings.sample_size,
                 ),
             )

@@ -31,6 +31,8 @@ KNOWN = {
     b"\x80\x02\x8a\x0a": "pickle",
 }
 
+COMPRESSED = ("gzip", "zstd")  # what is inside decides
+
 
 @pytest.mark.parametrize(("magic", "name"), KNOWN.items())
 def test_magic(magic: bytes, name: str) -> None:
@@ -44,7 +46,7 @@ def test_a_file_with_a_known_beginning_is_never_read_raw(magic: bytes, tmp_path:
         open_corpus(tmp_path / "tokens.bin", format="raw", dtype="uint16")
 
 
-@pytest.mark.parametrize("magic", [magic for magic, name in KNOWN.items() if name in UNREADABLE])
+@pytest.mark.parametrize("magic", [each for each, name in KNOWN.items() if name in UNREADABLE and name not in COMPRESSED])
 def test_what_cannot_be_read_is_named_with_the_way_out(magic: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokens.npy").write_bytes(magic + b"\0" * (64 - len(magic)))
     with pytest.raises(CorpusError) as caught:
