@@ -15,8 +15,8 @@ __all__ = ["Corpus"]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sources sorted by name. `empty_files` and `ignored_files` were found beside them and hold no tokens of it;
-    `left_out` are sources that a check refuses, by its name."""
+    """Sources in order of names, those that one file describes in its order. `empty_files` and `ignored_files` were found
+    beside them and hold no tokens of it; `left_out` are sources that a check refuses, by its name."""
 
     sources: tuple[Source, ...]
     empty_files: tuple[str, ...] = ()

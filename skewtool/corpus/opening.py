@@ -92,7 +92,7 @@ def open_corpus(
     column: str | None = None,
     allow: Collection[str] = (),
 ) -> Corpus:
-    """Opens a tokenized corpus: a file, a directory (searched below, in order of names), a pattern as ``{00..99}.tar`` or
+    """Opens a tokenized corpus: a file, a directory (searched below), a pattern as ``{00..99}.tar`` or
     ``*/*.npy``, a mixture file (`skewtool.corpus.mixture`), or several of these.
 
     Formats are told by content (FORMATS lists them). Header-less ids need `dtype`; text needs a `tokenizer` (a
@@ -119,9 +119,10 @@ def open_corpus(
 
 
 def _together(corpora: Sequence[Corpus], options: ReadOptions) -> Corpus:
-    sources, left_out = sort_out([source for corpus in corpora for source in corpus.sources], options.allow)
+    in_order = sorted(corpora, key=lambda corpus: corpus.sources[0].name)
+    sources, left_out = sort_out([source for corpus in in_order for source in corpus.sources], options.allow)
     return Corpus(
-        tuple(sorted(sources, key=lambda source: source.name)),
+        sources,
         tuple(name for corpus in corpora for name in corpus.empty_files),
         tuple(name for corpus in corpora for name in corpus.ignored_files),
         (*(each for corpus in corpora for each in corpus.left_out), *left_out),
