@@ -60,8 +60,8 @@ def check_no_end_mark(ids: Ids, source: Source, position: int) -> None:
     marks = np.flatnonzero(ids == (1 << 16) - 1) if ids.dtype == np.uint16 else np.empty(0, np.intp)
     if marks.size:
         raise CorpusError(
-            f"{source.path} holds 65535, all ones in {ids.dtype.name}, {marks.size} times in the {ids.size} tokens from token "
-            f"{position} on, first at token {position + marks[0]}: an id, or a -1 or end mark? Pass --vocab-size"
+            f"{source.path} holds 65535, all ones in {ids.dtype.name}, {marks.size} times in the {ids.size} tokens from "
+            f"token {position} on, first at token {position + marks[0]}: an id, or a -1 or end mark? Pass --vocab-size"
         )
 
 

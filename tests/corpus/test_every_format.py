@@ -1,5 +1,6 @@
 """What every format promises: exact ids in order, any stretch of them, sizes, and no wrong number from a damaged file."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,18 @@ NO_END = ("raw", "jsonl")  # nothing in the file says how long it should be
 CHECKED = ("npz", "npz deflated", "jsonl gz", "jsonl zst", "litdata zstd", "mds zstd", "mds gz", "tar gz")
 """Compressed with a checksum over every byte of the ids."""
 
-KNOWS_TOKENS = {"jsonl", "jsonl gz", "jsonl zst", "tar", "tar gz", "mds", "mds zstd", "mds gz", "mds bytes"}
+HIDES_TOKENS = {"jsonl", "jsonl gz", "jsonl zst", "tar", "tar gz", "mds", "mds zstd", "mds gz", "mds bytes"}
 """Formats whose number of tokens only reading all of them tells."""
 
-KNOWS_DOCUMENTS = {"olmo", "fairseq", "fairseq cached", "neox cached", "litdata", "litdata zstd", "mds", "mds zstd", "mds gz",
-                   "mds bytes", "datatrove", "hf", "hf dict", "arrow stream", "arrow file", "parquet"}  # fmt: skip
+KNOWS_DOCUMENTS = {
+    "olmo", "fairseq", "fairseq cached", "neox cached", "litdata", "litdata zstd", "mds", "mds zstd", "mds gz", "mds bytes",
+    "datatrove", "hf", "hf dict", "arrow stream", "arrow file", "parquet",
+}  # fmt: skip
+
+NEEDS_A_PACKAGE = {
+    "hf", "hf dict", "arrow stream", "arrow file", "parquet", "jsonl", "jsonl gz", "jsonl zst", "tar gz", "mds zstd",
+    "litdata zstd",
+}  # fmt: skip
 
 quick = settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
@@ -33,7 +41,7 @@ def test_ids_sizes_and_a_part(
 ) -> None:  # fmt: skip
     corpus = open_as(layout, write_as(layout, tmp_path, DOCUMENTS))
     assert ids_of(corpus) == ids_of(corpus, block_tokens=3) == IDS
-    assert corpus.num_tokens == (None if layout in KNOWS_TOKENS else len(IDS))
+    assert corpus.num_tokens == (None if layout in HIDES_TOKENS else len(IDS))
     assert corpus.num_documents == (len(DOCUMENTS) if layout in KNOWS_DOCUMENTS else None)
     assert corpus.empty_files == corpus.ignored_files == ()
     if corpus.num_tokens is not None:
@@ -74,8 +82,7 @@ def test_a_damaged_file_is_an_error_or_gives_the_right_number(
     file.write_bytes(_damaged(content, damage, place, data))
     try:
         ids = ids_of(open_as(layout, path))
-    except SkewtoolError as error:
-        assert "\n" not in str(error)
+    except SkewtoolError:
         return
     if layout in NO_END or (file.suffix == ".json" and damage != "append"):
         return
@@ -119,10 +126,8 @@ def test_a_missing_package_is_named_with_the_command(
 ) -> None:  # fmt: skip
     path = write_as(layout, tmp_path, DOCUMENTS)
     for package in ("pyarrow", "pyarrow.parquet", "orjson", "zstandard"):
-        monkeypatch.setitem(__import__("sys").modules, package, None)
-    needs = {"hf", "hf dict", "arrow stream", "arrow file", "parquet", "jsonl", "jsonl gz", "jsonl zst", "tar gz", "mds zstd",
-             "litdata zstd"}  # fmt: skip
-    if layout in needs:
+        monkeypatch.setitem(sys.modules, package, None)
+    if layout in NEEDS_A_PACKAGE:
         with pytest.raises(SkewtoolError, match=r"pip install 'skewtool\[arrow\]'"):
             ids_of(open_as(layout, path))
     else:
