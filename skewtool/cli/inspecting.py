@@ -49,7 +49,7 @@ def _shown(value: object) -> object:
     if isinstance(value, list):
         return "; ".join(map(str, value))
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items() if each is not None)
     return f"{value:,}" if isinstance(value, int) else value
 
 

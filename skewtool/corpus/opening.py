@@ -1,10 +1,6 @@
-"""`open_corpus`: from a path, or several, to a Corpus. Each format is one module; `_OPENERS` is where they meet.
+"""`open_corpus`: from a path, or several, to a Corpus. Each format is one module; `_OPENERS` is where they meet."""
 
-Some formats have a file that describes others: the index of a Megatron pair or of MDS, the state of a saved data set.
-Then it is the describing file that is detected and opened, and what it describes is not looked at for itself.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -14,14 +10,15 @@ import numpy.typing as npt
 from skewtool.corpus.arrow import open_arrow
 from skewtool.corpus.checks import CHECKS
 from skewtool.corpus.corpus import Corpus
-from skewtool.corpus.datatrove import files_of_datatrove, open_datatrove
+from skewtool.corpus.datatrove import open_datatrove
+from skewtool.corpus.descriptions import described_files, description_of, kind_of_description, may_describe
 from skewtool.corpus.detection import READABLE, UNREADABLE, format_of
 from skewtool.corpus.fairseq import open_fairseq
-from skewtool.corpus.hf import files_of_hf, open_hf
+from skewtool.corpus.hf import open_hf
 from skewtool.corpus.jsonl import open_jsonl
-from skewtool.corpus.litdata import files_of_litdata, open_litdata
+from skewtool.corpus.litdata import open_litdata
 from skewtool.corpus.llmc import open_llmc
-from skewtool.corpus.mds import files_of_mds, open_mds
+from skewtool.corpus.mds import open_mds
 from skewtool.corpus.megatron import open_megatron
 from skewtool.corpus.mixture import open_mixture
 from skewtool.corpus.npy import open_npy
@@ -58,24 +55,6 @@ _OPENERS: dict[str, Callable[[Path, str, ReadOptions], Sequence[Source]]] = {
     "raw": open_raw,
 }
 
-
-def _data_of_pair(index: Path) -> list[Path]:
-    return [index.with_suffix(".bin")]
-
-
-_DESCRIBED: dict[str, Callable[[Path], Iterable[Path]]] = {
-    "megatron": _data_of_pair,
-    "fairseq": _data_of_pair,
-    "fairseq Huffman index": _data_of_pair,
-    "litdata": files_of_litdata,
-    "mds": files_of_mds,
-    "datatrove": files_of_datatrove,
-    "hf": files_of_hf,
-}
-"""Formats whose file describes others, and which."""
-
-_MAY_DESCRIBE = (".idx", ".json", ".metadata")
-"""Endings of the files that are asked first what they describe; the content decides what they are."""
 
 FORMATS = tuple(_OPENERS)
 """Names that `format` and --format take."""
@@ -178,7 +157,7 @@ def _printable(name: str) -> str:
 
 def _kind_of(path: Path, format: str | None) -> str:
     """The format to open `path` with: as detected, or as given where the content does not forbid it."""
-    description = _description_of(path)
+    description = description_of(path)
     found = format_of(path if description is None else description)
     marked = found not in ("unknown", "text", "jsonl", "empty")
     if format is None or found == "empty":
@@ -190,20 +169,9 @@ def _kind_of(path: Path, format: str | None) -> str:
     return format
 
 
-def _description_of(path: Path) -> Path | None:
-    """The file that describes `path`, if there is one beside it: its index, or that of all its folder."""
-    beside = [Path(f"{path}.metadata"), *(path.parent / name for name in ("index.json", "state.json"))]
-    for description in ([path.with_suffix(".idx")] if path.suffix == ".bin" else []) + beside:
-        if description != path and description.is_file():
-            kind = format_of(description)
-            if kind in _DESCRIBED and path in _DESCRIBED[kind](description) and format_of(path) not in _DESCRIBED:
-                return description
-    return None
-
-
 def _open_file(path: Path, name: str, kind: str, options: ReadOptions) -> list[Source]:
     """The sources in a file; in a described one, of all that its description lists, those that are this file."""
-    description = _description_of(path)
+    description = description_of(path)
     if kind in UNREADABLE:
         raise CorpusError(f"{path} is {kind}, not a token corpus this version reads: {UNREADABLE[kind]}")
     described = path if description is None else description
@@ -236,8 +204,8 @@ def _search(root: Path, prefix: str, format: str | None) -> Found:
         for path, relative in below.items()
         if not any(part.startswith(".") for part in relative.parts)
     }
-    kinds = {path: format_of(path) for path in files if path.suffix in _MAY_DESCRIBE}
-    described = {each for path, kind in kinds.items() if kind in _DESCRIBED for each in _DESCRIBED[kind](path)}
+    kinds = {path: kind_of_description(path) for path in files if may_describe(path)}
+    described = {each for path, kind in kinds.items() for each in described_files(path, kind)}
     found: Found = {}
     for path, name in files.items():
         if path in described:

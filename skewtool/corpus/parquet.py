@@ -68,6 +68,7 @@ def open_parquet(path: Path, name: str, options: ReadOptions) -> list[StreamSour
         leaf = _leaf(file, column)
         sizes, null_rows = [], 0
         for group in range(file.metadata.num_row_groups):
+            next(_arrays(file, group, column, 1), None)  # raises where the next line would abort on damaged metadata
             chunk = file.metadata.row_group(group).column(leaf)
             statistics = chunk.statistics
             if statistics is not None and statistics.has_null_count and statistics.null_count == 0:

@@ -26,16 +26,20 @@ _JSON = ("json", "jsonl")
 _PICKLES = ("pyd", "pickle", "pkl", "pt", "pth")
 
 
-class _TailReader:
-    """A stream to read from that remembers its last bytes."""
+class _Counted:
+    """A stream to read from that knows how many bytes were read, and up to where they were not all zero."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self.tail = b""
+        self.num_bytes = 0
+        self.zeros_from = 0
 
     def read(self, size: int = -1) -> bytes:
         content = self._stream.read(size)
-        self.tail = (self.tail + content[-_END_BYTES:])[-_END_BYTES:]
+        filled = len(content.rstrip(b"\0"))
+        if filled:
+            self.zeros_from = self.num_bytes + filled
+        self.num_bytes += len(content)
         return content
 
 
@@ -84,16 +88,20 @@ def _members(path: Path) -> Iterator[tuple[Iterator[tuple[str, BinaryIO]], Binar
 
 
 def _walk(path: Path, stream: BinaryIO) -> Iterator[tuple[str, BinaryIO]]:
-    reader = _TailReader(stream)
+    reader = _Counted(stream)
     with tarfile.open(fileobj=reader, mode="r|") as archive:  # type: ignore[call-overload]
         for member in archive:
             content = archive.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
             archive.members = []  # tarfile would keep a record of each
+        end = archive.offset
     while reader.read(1 << 20):
         pass
-    if reader.tail != bytes(_END_BYTES):
+    # tarfile takes a header that it cannot read for the end of the archive.
+    if reader.zeros_from > end:
+        raise CorpusError(f"{path} is damaged: after byte {end} there should be another member or nothing but zeros")
+    if reader.num_bytes < end + _END_BYTES:
         raise CorpusError(f"{path} is cut off: a tar archive ends with {_END_BYTES} zero bytes")
 
 

@@ -215,7 +215,8 @@ def _mds(folder: Path, documents: Documents, encoding: str = "ndarray:uint32", c
     columns = {"column_names": ["note", "tokens"], "column_encodings": ["str", encoding], "column_sizes": [None, None]}
     config = json.dumps({**columns, "format": "mds", "version": 2}, sort_keys=True).encode()
     content = _shard(bodies, config)
-    compress = {None: bytes, "zstd:7": _zstd, "gz": gzip.compress}[compression]
+    compressors: dict[str | None, Callable[[bytes], bytes]] = {None: bytes, "zstd:7": _zstd, "gz": gzip.compress}
+    compress = compressors[compression]
     raw = {"basename": "shard.00000.mds", "bytes": len(content), "hashes": {}}
     name = raw["basename"] if compression is None else f"{raw['basename']}.{compression.partition(':')[0]}"
     stored = compress(content)

@@ -76,7 +76,7 @@ def test_a_null_among_the_ids_is_a_bad_id(kind: Any, save: Callable[..., Path]) 
 
 def test_lists_of_lists_are_flattened_only_when_asked(save: Callable[..., Path], ids_of: Callable[..., list[int]]) -> None:
     path = save([[[1, 2], [3]], [[4]]], pa.list_(pa.list_(pa.int32())))
-    with pytest.raises(CorpusError, match="'input_ids' is of type .*lists within lists.*--allow nested-lists"):
+    with pytest.raises(CorpusError, match=r"'input_ids' is of type .*lists within lists.*--allow nested-lists"):
         open_corpus(path)
     assert ids_of(open_corpus(path, allow=["nested-lists"])) == [1, 2, 3, 4]
 

@@ -47,7 +47,8 @@ def test_null_documents_hold_nothing_and_null_ids_are_bad(tmp_path: Path, ids_of
     ('{"tokens": [1, 2.0]}', "list of whole numbers"), ('{"tokens": [1, true]}', "list of whole numbers"),
     ('{"tokens": ["1"]}', "list of whole numbers"), ('{"tokens": [[1], [2]]}', "list of whole numbers"),
     ('{"tokens": 5}', "list of whole numbers"), ('{"other": [1]}', r"no field 'tokens' \(found: other\)"),
-    ("[1, 2]", "found: list"), ("{", "no JSON object"), ('{"tokens": [1]', "no JSON object"), ('{"tokens": [NaN]}', "no JSON"),
+    ("[1, 2]", "found: list"), ("{", "no JSON object"), ('{"tokens": [1]', "no JSON object"),
+    ('{"tokens": [NaN]}', "no JSON"),
     ('{"tokens": [1e999]}', "list of whole numbers|no JSON"), ("[" * 100_000, "no JSON object"),
     ('{"tokens": [123456789012345678901234567890]}', "list of whole numbers|no JSON"),
 ])  # fmt: skip

@@ -1,5 +1,6 @@
 """Patterns in paths."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,7 +66,5 @@ def test_too_many_paths(pattern: str) -> None:
 
 @given(pattern=st.text(st.sampled_from("{}a,.0123*[]-"), min_size=1, max_size=12))
 def test_any_pattern_ends(pattern: str) -> None:
-    try:
+    with contextlib.suppress(SkewtoolError):
         assert all(isinstance(path, Path) for path, _ in expand(f"/nowhere/{pattern}"))
-    except SkewtoolError:
-        pass

@@ -68,7 +68,7 @@ def test_wider_ids_under_a_header_of_narrow_ones(tmp_path: Path, write_llmc: Cal
 def test_pairs_of_narrower_ids_are_bad_ids(stored: str, read: str, tmp_path: Path) -> None:
     ids(1000, 60_000).astype(stored).tofile(tmp_path / "a.bin")
     for vocab_size in (None, 128_256):
-        with pytest.raises(CorpusError, match="500 of the 500 tokens|of the 500 tokens"):
+        with pytest.raises(CorpusError, match="of the 500 tokens"):
             profile(open_corpus(tmp_path / "a.bin", dtype=read), vocab_size=vocab_size)
 
 
@@ -135,7 +135,7 @@ def test_places_of_documents_must_cover_the_file(tmp_path: Path, write_as: Calla
 
 def test_all_ones_without_a_vocabulary(tmp_path: Path, write_raw: Callable[..., Path]) -> None:
     corpus = open_corpus(write_raw(tmp_path / "a.bin", [5, 65535, 7, 65535]), dtype="uint16")
-    with pytest.raises(CorpusError, match="holds 65535, all ones in uint16, 2 times .* first at token 1.*--vocab-size"):
+    with pytest.raises(CorpusError, match=r"holds 65535, all ones in uint16, 2 times .* first at token 1.*--vocab-size"):
         profile(corpus)
     assert profile(corpus, vocab_size=65536).num_tokens == 4
     with pytest.raises(CorpusError, match="65535 is all ones"):
