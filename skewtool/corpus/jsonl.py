@@ -18,7 +18,7 @@ from skewtool.corpus.source import Ids, Progress, Source, StreamSource
 from skewtool.corpus.text import open_json_text
 from skewtool.errors import CorpusError
 
-__all__ = ["ids_in_json", "open_jsonl"]
+__all__ = ["column_of_ids", "ids_in_json", "open_jsonl"]
 
 
 def _orjson() -> Any:
@@ -89,17 +89,23 @@ def open_jsonl(path: Path, name: str, options: ReadOptions) -> list[Source]:
 
     Errors: CorpusError when the first line is no JSON object, or holds text and there is no tokenizer.
     """
-    first = _first_object(path)
-    names = ID_COLUMNS if options.column is None else (options.column,)
-    column = next((each for each in names if isinstance(first.get(each), list)), None)
-    column = column or next((each for each in names if each in first and first[each] is None), None)
+    column = column_of_ids(path, options)
     if column is not None:
         return [JsonIdsSource(path, name, "jsonl", None, None, None, path.stat().st_size, (), column)]
+    first = _first_object(path)
     if options.column is None and "text" not in first and options.tokenizer is None:
         fields = ", ".join(map(repr, first)) or "none that can be read"
         raise CorpusError(f"{path}: the first line has no field {' or '.join(map(repr, ID_COLUMNS))} with ids (found: "
                           f"{fields}); pass --column, and --tokenizer tokenizer.json if it holds text")  # fmt: skip
     return [open_json_text(path, name, options)]
+
+
+def column_of_ids(path: Path, options: ReadOptions) -> str | None:
+    """The field that holds a list, or null, in the first line; None where there is none."""
+    first = _first_object(path)
+    names = ID_COLUMNS if options.column is None else (options.column,)
+    column = next((each for each in names if isinstance(first.get(each), list)), None)
+    return column or next((each for each in names if each in first and first[each] is None), None)
 
 
 def _first_object(path: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from skewtool.corpus.descriptions import described_files, description_of, kind_o
 from skewtool.corpus.detection import READABLE, UNREADABLE, format_of
 from skewtool.corpus.fairseq import open_fairseq
 from skewtool.corpus.hf import open_hf
-from skewtool.corpus.jsonl import open_jsonl
+from skewtool.corpus.jsonl import column_of_ids, open_jsonl
 from skewtool.corpus.litdata import open_litdata
 from skewtool.corpus.llmc import open_llmc
 from skewtool.corpus.mds import open_mds
@@ -127,12 +127,19 @@ def _open_root(root: Path, name: str, format: str | None, options: ReadOptions) 
         raise CorpusError(f"there is no file or directory {root}")
     if not root.is_file():
         raise CorpusError(f"{root} is neither a regular file nor a directory; write its content to a file first")
-    kind = _kind_of(root, format)
+    description = description_of(root)
+    kind = _kind_of(root if description is None else description, format)
     if kind == "mixture":
         return open_mixture(root, _opener_within(options))
     if kind == "empty":
         raise CorpusError(f"{root} is empty: it has 0 bytes and no tokens")
-    sources, left_out = sort_out(_open_file(root, _printable(name), kind, options), options.allow)
+    name = _printable(name)
+    if description is None:
+        opened = _open_file(root, name, kind, options)
+    else:  # of all that is described, what was asked for
+        beside = f"{name[: len(name) - len(root.name)]}{description.name}"
+        opened = [source for source in _open_file(description, beside, kind, options) if source.path == root]
+    sources, left_out = sort_out(opened, options.allow)
     if not sources and not left_out:
         raise CorpusError(f"{root} describes data of {kind} that are not there")
     if all(source.num_tokens == 0 for source in sources):
@@ -157,8 +164,7 @@ def _printable(name: str) -> str:
 
 def _kind_of(path: Path, format: str | None) -> str:
     """The format to open `path` with: as detected, or as given where the content does not forbid it."""
-    description = description_of(path)
-    found = format_of(path if description is None else description)
+    found = format_of(path)
     marked = found not in ("unknown", "text", "jsonl", "empty")
     if format is None or found == "empty":
         return found
@@ -170,14 +176,10 @@ def _kind_of(path: Path, format: str | None) -> str:
 
 
 def _open_file(path: Path, name: str, kind: str, options: ReadOptions) -> list[Source]:
-    """The sources in a file; in a described one, of all that its description lists, those that are this file."""
-    description = description_of(path)
     if kind in UNREADABLE:
         raise CorpusError(f"{path} is {kind}, not a token corpus this version reads: {UNREADABLE[kind]}")
-    described = path if description is None else description
-    opened_name = name if description is None else f"{name[: len(name) - len(path.name)]}{description.name}"
-    sources = _OPENERS["raw" if kind == "unknown" else kind](described, opened_name, options)
-    return [examine(each, options.allow) for each in sources if description is None or each.path == path]
+    sources = _OPENERS["raw" if kind == "unknown" else kind](path, name, options)
+    return [examine(source, options.allow) for source in sources]
 
 
 def _open_directory(root: Path, name: str, format: str | None, options: ReadOptions) -> Corpus:
@@ -226,6 +228,8 @@ def _choose(root: Path, found: Found, format: str | None, options: ReadOptions) 
             raise CorpusError(f"{root} holds no {format} file; found {_listing(found)}")
         return format
     stored = [kind for kind in READABLE if kind in found and kind not in ("text", "jsonl")]
+    if not stored and _only_ids_of_jsonl(found, options):
+        stored = ["jsonl"]
     texts = [kind for kind in ("jsonl", "text") if kind in found] if options.tokenizer is not None else []
     kinds = stored or texts
     if not stored and "unknown" in found and (options.dtype is not None or not texts):
@@ -235,6 +239,15 @@ def _choose(root: Path, found: Found, format: str | None, options: ReadOptions) 
     if not kinds:
         raise CorpusError(f"{root} holds nothing that can be read as tokens; found {_listing(found)}")
     return kinds[0]
+
+
+def _only_ids_of_jsonl(found: Found, options: ReadOptions) -> bool:
+    """Whether there are JSON lines of ids; then other JSON, as configurations, is put among the text."""
+    of_ids = [each for each in found.get("jsonl", []) if column_of_ids(each[0], options) is not None]
+    if of_ids:
+        found["text"] = found.get("text", []) + [each for each in found["jsonl"] if each not in of_ids]
+        found["jsonl"] = of_ids
+    return bool(of_ids)
 
 
 def _listing(found: Found) -> str:

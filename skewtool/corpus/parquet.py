@@ -16,6 +16,7 @@ from skewtool.errors import CorpusError
 __all__ = ["open_parquet"]
 
 _BUFFER_BYTES = 1 << 20
+_ROWS = 1 << 12  # decoded at once where the number of their tokens is not known yet
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,10 @@ def open_parquet(path: Path, name: str, options: ReadOptions) -> list[StreamSour
             if statistics is not None and statistics.has_null_count and statistics.null_count == 0:
                 sizes.append(chunk.num_values)
                 continue
-            arrays = list(_arrays(file, group, column, 1 << 12))
-            sizes.append(sum(ids_of(array).size for array in arrays))
-            null_rows += sum(array.null_count for array in arrays) if is_list else 0
+            sizes.append(0)
+            for array in _arrays(file, group, column, _ROWS):
+                sizes[-1] += ids_of(array).size
+                null_rows += array.null_count if is_list else 0
         num_rows = file.metadata.num_rows
     notes = (f"{name}: {null_rows} rows are null and hold no ids",) if null_rows else ()
     num_tokens = sum(sizes)

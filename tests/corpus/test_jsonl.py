@@ -93,3 +93,11 @@ def test_many_lines_make_full_blocks(tmp_path: Path) -> None:
     assert np.concatenate(blocks).tolist() == [number for number in range(1000) for _ in range(2)]
     with pytest.raises(SkewtoolError, match="cut into parts"):
         open_corpus(path).part(0, 0.5)
+
+
+def test_a_directory_of_ids_needs_no_tokenizer(tmp_path: Path, ids_of: Callable[..., list[int]]) -> None:
+    for number in (0, 1):
+        write(tmp_path / f"{number}.jsonl", f'{{"tokens": [{number}]}}')
+    write(tmp_path / "config.json", "{", '  "vocab_size": 9', "}")
+    corpus = open_corpus(tmp_path)
+    assert (ids_of(corpus), corpus.ignored_files) == ([0, 1], ("config.json",))

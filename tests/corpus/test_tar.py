@@ -67,7 +67,7 @@ def test_an_archive_that_is_cut_off(num_bytes: int, tmp_path: Path) -> None:
     """Each member here takes 1,024 bytes, so some of these cuts lie between two of them."""
     path = write(tmp_path / "a.tar", {f"{number}.npy": npy(number) for number in range(5)})
     path.write_bytes(path.read_bytes()[:num_bytes])
-    with pytest.raises(CorpusError, match=r"cut off|cannot be read as a tar archive"):
+    with pytest.raises(CorpusError, match=r"cut off|is damaged|cannot be read as a tar archive"):
         list(open_corpus(path).blocks())
 
 
