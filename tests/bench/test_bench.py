@@ -62,7 +62,7 @@ def test_peak_memory_is_within_a_tenth(result: dict[str, Any]) -> None:
     """Integers, some 200 bytes per token, are not counted; they are little beside rows of usual size."""
     for each in result["layouts"]:
         for phase, predicted in (each["predicted_peak_bytes"] or {}).items():
-            assert each["peak_bytes"][phase] == pytest.approx(predicted, rel=0.1), each["layout"]
+            assert each["peak_bytes"][phase] == pytest.approx(predicted, rel=0.1, abs=100), each["layout"]
 
 
 def test_remapped_rows_are_even(result: dict[str, Any]) -> None:
