@@ -272,11 +272,15 @@ def test_it_stays_tied_whatever_is_done_to_the_model(on_ranks: Ranks) -> None:
 
 
 def test_a_tied_head_is_made_for_the_map_of_its_embedding() -> None:
-    shard_map = ShardMap.contiguous(6, 1)
-    embedding = RoutedEmbedding(6, 2, shard_map)
-    assert VocabParallelLMHead(6, 2, tied_to=embedding).shard_map == shard_map
+    """With its padding ids, which are no classes."""
+    shard_map = ShardMap.contiguous(6, 1, real_vocab=5)
+    routed, hidden = RoutedEmbedding(6, 2, shard_map), HiddenParallelEmbedding(6, 2, shard_map)
+    assert VocabParallelLMHead(6, 2, tied_to=routed).shard_map == shard_map
+    assert HiddenParallelLMHead(6, 2, tied_to=hidden).shard_map == shard_map
     with pytest.raises(MapError, match="a tied head needs the map of its embedding"):
-        VocabParallelLMHead(6, 2, ShardMap.contiguous(6, 1, real_vocab=5), tied_to=embedding)
+        VocabParallelLMHead(6, 2, ShardMap.contiguous(6, 1), tied_to=routed)
+    with pytest.raises(MapError, match="a tied head needs the map of its embedding"):
+        HiddenParallelLMHead(6, 2, ShardMap.contiguous(6, 1), tied_to=hidden)
 
 
 def test_a_tied_head_has_no_values_of_its_own() -> None:
