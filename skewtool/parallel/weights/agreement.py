@@ -46,7 +46,10 @@ def agreed_row_kind(table: Tensor | None, old_map: ShardMap, new_map: ShardMap, 
 def _check(rank: int, header: list[int], first: list[int], old_map: ShardMap) -> None:
     if header[:2] != first[:2]:
         maps, others = ([f"{each:012x}" for each in maps] for maps in (header[:2], first[:2]))
-        raise MapError(f"rank {rank} moves rows from map {' to '.join(maps)}, rank 0 from {' to '.join(others)}")
+        raise MapError(
+            f"rank {rank} moves rows from map {' to '.join(maps)}, rank 0 from {' to '.join(others)}; "
+            "give all ranks the same two maps"
+        )
     rows, dimensions = header[2], header[4]
     if rank >= old_map.num_shards and rows >= 0:
         raise MapError(f"rank {rank} has no shard of the old map, which has {old_map.num_shards}; give None there")

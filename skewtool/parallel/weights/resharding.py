@@ -53,12 +53,12 @@ def reshard(
     weight = kind.empty(0, device) if weight is None else weight
     moves = moves_of_rank(old_map, new_map, rank_of(group), size_of(group))
     counts = Counts(moves.matrix, group)
-    arrived = exchange(as_bytes(weight[moves.sent.old_slot.to(device)]), counts)
+    arrived = exchange(as_bytes(weight[moves.sent.to(device)]), counts)
     if rank_of(group) >= new_map.num_shards:
         return None
     result = kind.zeros(new_map.num_slots, device)
-    result[moves.kept.new_slot.to(device)] = weight[moves.kept.old_slot.to(device)]
-    result[moves.arrived.new_slot.to(device)] = kind.from_bytes(arrived)
+    result[moves.kept_to.to(device)] = weight[moves.kept_from.to(device)]
+    result[moves.arrived.to(device)] = kind.from_bytes(arrived)
     return result
 
 
@@ -77,10 +77,8 @@ def _offline(shards: Sequence[Tensor], old_map: ShardMap, new_map: ShardMap) -> 
     moves = moves_between(old_map, new_map)
     device = shards[0].device
     result = [kind.zeros(new_map.num_slots, device) for _ in range(new_map.num_shards)]
-    pair = moves.source * new_map.num_shards + moves.target
-    order = pair.argsort(stable=True)
-    pairs, counts = torch.unique(pair, return_counts=True)
-    slots = (torch.split(each[order].to(device), counts.tolist()) for each in (moves.old_slot, moves.new_slot))
+    pairs, counts = torch.unique(moves.source * new_map.num_shards + moves.target, return_counts=True)
+    slots = (torch.split(each.to(device), counts.tolist()) for each in (moves.old_slot, moves.new_slot))
     for each, old_slot, new_slot in zip(pairs.tolist(), *slots, strict=True):
         source, target = divmod(each, new_map.num_shards)
         result[target][new_slot] = shards[source][old_slot]

@@ -13,7 +13,7 @@ from torch import Tensor
 from skewtool.errors import MapError
 from skewtool.sharding import ShardMap
 
-__all__ = ["RowMoves", "check_same_ids", "moves_between", "moves_of_rank"]
+__all__ = ["MovesOfRank", "RowMoves", "check_same_ids", "moves_between", "moves_of_rank"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,24 +29,21 @@ class RowMoves:
     old_slot: Tensor
     new_slot: Tensor
 
-    def where(self, chosen: Tensor) -> "RowMoves":
-        """Those for which bool [n] holds, in the same order."""
-        return RowMoves(self.source[chosen], self.target[chosen], self.old_slot[chosen], self.new_slot[chosen])
-
 
 @dataclass(frozen=True, eq=False)
 class MovesOfRank:
     """What one rank does.
 
-    kept      its rows that stay
-    sent      its rows for other ranks, by target
-    arrived   its slots that other ranks fill, by source
-    matrix    rows that each rank sends to each, the same on all ranks
+    kept_from, kept_to   int64 [k]   old and new slots of its rows that stay
+    sent                 int64 [s]   old slots of its rows for other ranks, by target
+    arrived              int64 [a]   new slots that other ranks fill, by source
+    matrix               rows that each rank sends to each, the same on all ranks
     """
 
-    kept: RowMoves
-    sent: RowMoves
-    arrived: RowMoves
+    kept_from: Tensor
+    kept_to: Tensor
+    sent: Tensor
+    arrived: Tensor
     matrix: tuple[tuple[int, ...], ...]
 
 
@@ -74,12 +71,13 @@ def moves_between(old_map: ShardMap, new_map: ShardMap) -> RowMoves:
 def moves_of_rank(old_map: ShardMap, new_map: ShardMap, rank: int, num_ranks: int) -> MovesOfRank:
     """The moves of one rank of a group, which has ranks for all shards of both maps. Kept for the next table."""
     moves = moves_between(old_map, new_map)
-    here = (moves.source == rank, moves.target == rank)
+    leaves, comes = moves.source == rank, moves.target == rank
     pairs = (moves.source * num_ranks + moves.target)[moves.source != moves.target]
     matrix = torch.bincount(pairs, minlength=num_ranks**2).view(num_ranks, num_ranks)
     return MovesOfRank(
-        kept=moves.where(here[0] & here[1]),
-        sent=moves.where(here[0] & ~here[1]),
-        arrived=moves.where(here[1] & ~here[0]),
+        kept_from=moves.old_slot[leaves & comes],
+        kept_to=moves.new_slot[leaves & comes],
+        sent=moves.old_slot[leaves & ~comes],
+        arrived=moves.new_slot[comes & ~leaves],
         matrix=tuple(tuple(row) for row in matrix.tolist()),
     )

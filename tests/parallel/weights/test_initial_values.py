@@ -19,7 +19,7 @@ def test_every_map_gives_the_same_table(maps_of: MapsOf, monkeypatch: pytest.Mon
     state = torch.get_rng_state()
     for vocab_size in (61, 3):
         table = initial_rows(torch.arange(vocab_size), 0, 7, seed=5, std=0.3).to(dtype)
-        for num_shards in (1, 2, 3, 4):
+        for num_shards in (1, 4):
             for name, shard_map in maps_of(vocab_size, num_shards).items():
                 for rank in range(num_shards):
                     weight = torch.nn.Parameter(torch.full((shard_map.num_slots, 7), torch.nan, dtype=dtype))
@@ -52,7 +52,7 @@ def test_values_are_normal_and_unrelated() -> None:
     standard = rows / 2
     for other in (standard.roll(1, 0), standard.roll(1, 1), initial_rows(torch.arange(1000), 0, 300, seed=1, std=1.0)):
         assert (standard * other).mean().abs() < 5 / 300_000**0.5
-    assert rows.unique().numel() == rows.numel()
+    assert len(set(rows.flatten().tolist())) == rows.numel()
 
 
 def _mixed(bits: int) -> int:
