@@ -39,7 +39,7 @@ from skewtool.parallel import (
 )
 from skewtool.sharding import ShardMap
 
-SEED, WIDTH, HEADS, LAYERS, LENGTH, SEQUENCES = 1, 64, 2, 2, 64, 8
+SEED, WIDTH, HEADS, LAYERS, LENGTH, SEQUENCES = 1, 64, 2, 2, 32, 8
 LEARNING_RATE, MOST_NORM = 3e-3, 1.0
 TOLERANCE = {"float64": 1e-9, "float32": 2e-2}
 """Of the loss, over all steps. In float32 the order of sums differs, and training multiplies the difference."""
@@ -134,8 +134,11 @@ class Sharded(nn.Module):
 
     def synchronize(self) -> None:
         """Each rank saw its own sequences, so the body's gradients are summed; the table's came by the routes."""
-        for parameter in self.body.parameters():
-            dist.all_reduce(parameter.grad)
+        parameters = list(self.body.parameters())
+        whole = torch.cat([each.grad.flatten() for each in parameters if each.grad is not None])
+        dist.all_reduce(whole)
+        for each, part in zip(parameters, torch.split(whole, [each.numel() for each in parameters]), strict=True):
+            each.grad = part.reshape(each.shape)
         self.embedding.synchronize_copies()
 
     def clip(self) -> None:
