@@ -19,7 +19,10 @@ from skewtool.parallel import (
     RoutedEmbedding,
     VocabParallelEmbedding,
     VocabParallelLMHead,
+    argmax,
     vocab_parallel_cross_entropy,
+    vocab_parallel_sample,
+    vocab_parallel_topk,
 )
 from skewtool.parallel.collectives import Collective, record_collectives
 from skewtool.parallel.routing import exchange
@@ -232,7 +235,7 @@ def _decoding(rank: int, world: int) -> None:
         ("top-k", number): partial(vocab_parallel_topk, logits, number, shard_map) for number in (5, 50, 1000)
     }
     choices["sampling", 1] = partial(vocab_parallel_sample, logits, shard_map, seed=1, step=2)
-    choices["argmax", 1] = partial(vocab_parallel_argmax, logits, shard_map)
+    choices["argmax", 1] = partial(argmax, logits, shard_map)
     for (name, top_k), choose in choices.items():
         run = _Run()
         run.forward(choose)

@@ -75,7 +75,7 @@ def test_heads_of_the_worked_example_by_hand(example: Cost) -> None:
     # Chunks of 2^24 / 16,032 = 1,046 tokens: 62 whole ones and one of 684. Calls: 1 + 63 x 3.
     assert _figures(example, "vocab") == (weight, 112 + 1_376_256 + 1_879_048_192, 0, 190)
     # Partitioned: counts 1 integer to 7, 56; labels 8,192 x 8 x 7 = 458,752; hidden states 8,192 x 8,192 x 7 = 469,762,048;
-    # gradients are reduce-scattered, half of an all-reduce: 939,524,096. Chunks have 130 tokens of each rank: 3 + 64 x 4 calls.
+    # gradients are reduce-scattered, half of an all-reduce: 939,524,096. A chunk has 130 tokens of each rank: 3 + 64 x 4.
     forward = 112 + 56 + 458_752 + 469_762_048 + 1_376_256 + 939_524_096
     assert _figures(example, "vocab partitioned") == (weight, forward, 0, 259)
     assert _figures(example, "vocab logits") == (weight, 112 + 1_376_256, 1_879_048_192, 4)
