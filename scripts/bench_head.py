@@ -65,9 +65,10 @@ def competitors(vocab: int, world: int) -> dict[str, Loss]:
     def in_loss_parallel(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
         with loss_parallel():  # backward must run inside, too
             logits = DTensor.from_local(own_logits(hidden, weight), mesh, [Shard(1)], run_check=False)
-            loss = F.cross_entropy(logits, DTensor.from_local(labels, mesh, [Replicate()], run_check=False))
-            loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach().to_local() if isinstance(loss, DTensor) else loss.detach()
+            loss: Any = F.cross_entropy(logits, DTensor.from_local(labels, mesh, [Replicate()], run_check=False))
+            loss.backward()
+        value: Tensor = loss.detach().to_local() if isinstance(loss, DTensor) else loss.detach()
+        return value
 
     return {
         "skewtool linear_cross_entropy": lambda h, w, y: linear_cross_entropy(h, w, y, shard_map),
@@ -89,8 +90,7 @@ def reset_peak() -> int:
 
 
 def measure(loss: Loss, hidden: Tensor, weight: Tensor, labels: Tensor) -> dict[str, Any]:
-    hidden, weight = hidden.clone().requires_grad_(), weight.requires_grad_()
-    weight.grad = None
+    hidden, weight = hidden.clone().requires_grad_(), weight.detach().requires_grad_()
     dist.barrier()
     before, start = reset_peak(), time.perf_counter()
     value = loss(hidden, weight, labels)

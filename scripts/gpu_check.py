@@ -72,6 +72,11 @@ class Line:
     ok: bool | None = None
 
 
+def nccl_version() -> tuple[int, ...]:
+    found: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call]
+    return found
+
+
 def zipf_ids(vocab: int, shape: tuple[int, ...], seed: int) -> Tensor:
     """Ids drawn by the measured frequencies of a real corpus."""
     counts = skewtool.Profile.load(LLAMA3).counts[:vocab].astype(np.float64)
@@ -187,7 +192,7 @@ def run_equality(world: int, kind: str, one_gpu: bool = False) -> list[Line]:
             if each.is_alive():
                 each.kill()
     wrong = [line for line in found if not line.ok]
-    backend = f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}" if kind == "cuda" else "gloo"
+    backend = f"NCCL {'.'.join(map(str, nccl_version()))}" if kind == "cuda" else "gloo"
     return [*wrong, Line("equality", f"{name}, {backend}", f"{len(found) - len(wrong)} of {len(found)} equal", not wrong)]
 
 
@@ -204,7 +209,7 @@ def check_graph(rank: int, world: int, device: torch.device) -> list[Line]:
         route = FixedCapacityRoute.build(ids, shard_map, capacity=tokens)
         return route, route.lookup_what_fits(module.weight.detach())
 
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(side):
         step()
     torch.cuda.current_stream().wait_stream(side)
@@ -227,7 +232,7 @@ def milliseconds_of(work: Callable[[], Any], device: torch.device, repeats: int 
     seconds = []
     for _ in range(repeats):
         if device.type == "cuda":
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             start.record()
             work()
             end.record()
@@ -237,7 +242,7 @@ def milliseconds_of(work: Callable[[], Any], device: torch.device, repeats: int 
             begin = time.perf_counter()
             work()
             seconds.append((time.perf_counter() - begin) * 1e3)
-    return statistics.median(seconds)
+    return float(statistics.median(seconds))
 
 
 def measure_kernels(device: torch.device, sizes: Sizes) -> list[Line]:
@@ -313,7 +318,7 @@ def main() -> None:
     for world in range(1, number + 1):
         lines += run_equality(world, kind)
     if kind == "cuda" and number == 1:
-        if torch.cuda.nccl.version() >= (2, 30):
+        if nccl_version() >= (2, 30):
             lines += run_equality(2, kind, one_gpu=True)
         else:
             lines.append(Line("equality", "2 ranks on one GPU", "needs NCCL 2.30 or newer"))

@@ -69,9 +69,11 @@ class Block(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         batch, length, _ = states.shape
         parts = self.attend(self.first(states)).reshape(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(*parts.unbind(), is_causal=True)
+        query, key, value = parts.unbind()
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         states = states + self.join(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
-        return states + self.down(F.gelu(self.up(self.second(states))))
+        result: Tensor = states + self.down(F.gelu(self.up(self.second(states))))
+        return result
 
 
 class Body(nn.Module):
@@ -99,7 +101,7 @@ class Unsharded(nn.Module):
         super().__init__()
         self.body = Body(dtype)
         table = initial_rows(torch.arange(vocab_size), 0, WIDTH, seed=SEED).to(dtype)
-        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
+        self.embedding = nn.Embedding(vocab_size, WIDTH, _weight=table)
 
     def loss(self, ids: Tensor) -> Tensor:
         states = self.body(self.embedding(ids[:, :-1]))
@@ -172,7 +174,7 @@ def resume(model: Sharded, optimizer: torch.optim.Optimizer, path: Path) -> None
         zeros = torch.zeros_like(parameter)
         optimizer.state[parameter] = {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros.clone()}
     saved = checkpoint_of(model, optimizer)
-    dcp.load(saved, checkpoint_id=path)
+    dcp.load(saved, checkpoint_id=path)  # type: ignore[attr-defined]
     tables = {name: from_checkpoint(table, model.embedding.shard_map) for name, table in saved["tables"].items()}
     model.embedding.weight.data.copy_(tables.pop("weight"))
     optimizer.state[model.embedding.weight] = {"step": saved["step"], **tables}
@@ -192,7 +194,7 @@ def run_rank(rank: int, plan: Plan, port: int, out: Path) -> None:
         resume(model, optimizer, plan.load)
     losses = list(train(model, optimizer, plan.batches[plan.first : plan.stop]))
     if plan.save is not None:
-        dcp.save(checkpoint_of(model, optimizer), checkpoint_id=plan.save)
+        dcp.save(checkpoint_of(model, optimizer), checkpoint_id=plan.save)  # type: ignore[attr-defined]
     served: list[Any] = [None] * plan.world
     dist.all_gather_object(served, model.served)
     if rank == 0:

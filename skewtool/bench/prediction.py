@@ -15,6 +15,7 @@ from skewtool.sharding.chooser import EVERY_SHARD
 from skewtool.skew.copy_gradients import copy_traffic
 from skewtool.skew.embedding_buffers import Buffers, embedding_buffers
 from skewtool.skew.embedding_traffic import embedding_traffic
+from skewtool.skew.head_buffers import head_buffers
 from skewtool.skew.head_traffic import head_traffic
 from skewtool.skew.table_sizes import TableSizes
 from skewtool.skew.traffic import Backend, Traffic
@@ -76,11 +77,11 @@ def _layouts(job: Job, sizes: TableSizes) -> dict[str, _Predict]:
         "strided routed distinct": partial(_routed, sizes, strided),
         "hidden tokens raw": partial(_hidden_tokens, sizes, distinct=False),
         "hidden tokens distinct": partial(_hidden_tokens, sizes, distinct=True),
-        "hidden kept": partial(_replicated, "hidden kept", sizes),
-        "replicated all-reduce": partial(_replicated, "vocab all-reduce", sizes),
-        "replicated reduce-scatter": partial(_replicated, "vocab reduce-scatter", sizes),
-        "vocab head with loss": partial(_head, "vocab partitioned", sizes, job.head_tokens),
-        "hidden head with loss": partial(_head, "hidden reduce-scatter", sizes, job.head_tokens),
+        "hidden kept": partial(_replicated, "hidden kept", sizes, job.backend),
+        "replicated all-reduce": partial(_replicated, "vocab all-reduce", sizes, job.backend),
+        "replicated reduce-scatter": partial(_replicated, "vocab reduce-scatter", sizes, job.backend),
+        "vocab head with loss": partial(_head, "vocab partitioned", sizes, job),
+        "hidden head with loss": partial(_head, "hidden reduce-scatter", sizes, job),
     }
 
 
@@ -118,14 +119,16 @@ def _hidden_tokens(sizes: TableSizes, step: Ids, distinct: bool) -> _Step:
     return _Step(embedding_traffic("hidden tokens", sizes, lookups), served, _peaks(peaks))
 
 
-def _replicated(layout: str, sizes: TableSizes, step: Ids) -> _Step:
+def _replicated(layout: str, sizes: TableSizes, backend: Backend, step: Ids) -> _Step:
     tokens = _tokens(step)
-    peaks = embedding_buffers(layout, sizes, tokens, tokens)
+    peaks = embedding_buffers(layout, sizes, tokens, tokens, backend=backend)
     return _Step(embedding_traffic(layout, sizes, tokens), None, _peaks(peaks))
 
 
-def _head(layout: str, sizes: TableSizes, tokens: int, step: Ids) -> _Step:
-    return _Step(head_traffic(layout, sizes, np.full(len(step), tokens)))
+def _head(layout: str, sizes: TableSizes, job: Job, step: Ids) -> _Step:
+    tokens = np.full(len(step), job.head_tokens)
+    peaks = head_buffers(layout, sizes, tokens, backend=job.backend)
+    return _Step(head_traffic(layout, sizes, tokens), None, _peaks(peaks))
 
 
 def _peaks(buffers: Buffers) -> dict[str, int]:

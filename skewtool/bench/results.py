@@ -43,7 +43,7 @@ class BenchResult:
             f"{head['shards']} ranks, {head['backend']}{f', links of {wire}' if wire else ''}; {head['tokens_per_rank']:,} "
             f"tokens per rank, V = {head['vocab_size']:,}, H = {head['hidden']}, {head['dtype']}; {head['steps']} steps"
         )
-        columns = ["layout", "forward ms", "(quartiles)", "backward ms", "step ms", "sent kB busiest", "mean",
+        columns = ["layout", "forward ms", "(quartiles)", "backward ms", "update ms", "step ms", "sent kB busiest", "mean",
                    "as predicted", "rows served busiest", "mean", "peak MB"]  # fmt: skip
         rows = [columns, *(_row(each) for each in self.layouts)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -133,7 +133,8 @@ def _quantiles(seconds: Figures) -> dict[str, float]:
 def _row(layout: dict[str, Any]) -> list[str]:
     forward = layout["forward_seconds"]
     cells = [layout["layout"], f"{forward['p50'] * 1e3:.1f}", f"({forward['p25'] * 1e3:.1f}-{forward['p75'] * 1e3:.1f})"]
-    cells += [f"{layout[name]['p50'] * 1e3:.1f}" for name in ("backward_seconds", "step_seconds")]
+    for name in ("backward_seconds", "update_seconds", "step_seconds"):
+        cells.append(f"{layout[name]['p50'] * 1e3:.1f}" if name in layout else "-")
     if "bytes_sent_per_rank" in layout:
         sent, served = layout["bytes_sent_per_rank"], layout["rows_served_per_rank"]
         cells += [f"{sent['max'] / 1e3:,.1f}", f"{sent['mean'] / 1e3:,.1f}", "yes" if layout["bytes_as_predicted"] else "NO"]

@@ -31,7 +31,6 @@ __all__ = ["report", "skew"]
 @click.option("--profile", "profile_file", type=PATH, help="Judge on this profile.")
 @click.option("--corpus", multiple=True, type=PATH, help="Judge on this corpus, its steps in order.")
 @corpus_options
-@click.option("--allow", multiple=True, metavar="CHECK", help="With --corpus: go on after bad-ids or narrow-dtype.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="With --corpus. Default: that of the maps.")
 @click.option("--shards", type=click.IntRange(1, 2**20), help="Default: that of the maps.")
 @AGAINST
@@ -54,7 +53,7 @@ def skew(
     if profile_file is not None:
         judged = skewtool.Profile.load(profile_file)
     else:
-        opened = open_part(corpus, part, tokenizer=tokenizer, **options)
+        opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
         tokens_per_rank = tokens_per_rank or 8192
         vocab_size = vocab_size or max((each.vocab_size for each in layouts.values()), default=None)
         judged = skewtool.profile(

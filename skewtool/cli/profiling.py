@@ -28,7 +28,6 @@ __all__ = ["merge", "profile", "profile_json"]
               help="Whole windows kept per length, for step-by-step figures.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of sampled windows.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Threads that count.")
-@click.option("--allow", multiple=True, metavar="CHECK", help="Go on after a failed check: bad-ids, narrow-dtype.")
 @JSON
 def profile(
     corpus: tuple[Path, ...], output: Path, part: tuple[float, float] | None, tokenizer: Path | None,
@@ -37,7 +36,7 @@ def profile(
 ) -> None:  # fmt: skip
     """Count token frequencies and windows of a tokenized CORPUS (files or directories)."""
     check_output(output, *corpus, tokenizer)
-    opened = open_part(corpus, part, tokenizer=tokenizer, **options)
+    opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
     check_output(output, *(Path(file) for file in opened.files))
     with progress("profiling", opened.num_bytes) as meter:
         made = skewtool.profile(

@@ -4,7 +4,8 @@ A tensor is *replicated* where all ranks hold the same values, and so is its gra
 the sum over ranks. Forward and backward are each other's transposes under that reading, which is where most bugs of
 tensor parallelism sit: a sum whose backward sums again counts every gradient P times.
 
-Sums of 16-bit tensors are taken in float32 and rounded once.
+Sums of 16-bit tensors are taken in float32 and rounded once. `wide=True` gives the result in float32, so that gradients
+arrive in float32 too: what is summed must not be rounded before.
 """
 
 from typing import Any
@@ -35,20 +36,26 @@ def summed(tensor: Tensor, group: Group, what: str) -> Tensor:
     return all_reduce(wide, group, what).to(tensor.dtype)
 
 
+def _widened(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 class _Replicated(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Group) -> Tensor:
-        ctx.group = group
-        return tensor.view_as(tensor)
+    def forward(ctx: Any, tensor: Tensor, group: Group, wide: bool) -> Tensor:
+        ctx.group, ctx.dtype = group, tensor.dtype
+        return _widened(tensor).view_as(tensor) if wide else tensor.view_as(tensor)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return summed(gradients[0], ctx.group, "gradients"), None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return summed(gradients[0], ctx.group, "gradients").to(ctx.dtype), None, None
 
 
-def replicated(tensor: Tensor, group: Group) -> Tensor:
+def replicated(tensor: Tensor, group: Group, *, wide: bool = False) -> Tensor:
     """A replicated tensor, before ranks do different things with it: forward nothing, backward one all_reduce."""
-    return _Replicated.apply(tensor, group) if size_of(group) > 1 else tensor  # type: ignore[no-any-return,no-untyped-call]
+    if size_of(group) == 1 and not wide:
+        return tensor
+    return _Replicated.apply(tensor, group, wide)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _SumOfPartial(torch.autograd.Function):
@@ -84,13 +91,13 @@ class _SumOfRanks(torch.autograd.Function):
 
 def sum_of_ranks(tensor: Tensor, group: Group, what: str = "statistics") -> Tensor:
     """A partial tensor -> the sum, of which each rank then makes something of its own: one all_reduce both ways."""
-    return _SumOfRanks.apply(tensor, group, what) if size_of(group) > 1 else tensor  # type: ignore[no-any-return,no-untyped-call]
+    return _SumOfRanks.apply(tensor, group, what) if size_of(group) > 1 else tensor  # type: ignore[no-untyped-call]
 
 
 def _reduced_parts(parts: Tensor, group: Group, what: str, one_owner: bool) -> Tensor:
     if one_owner or size_of(group) == 1:
         return reduce_scatter(parts, group, what)
-    return reduce_scatter(parts.to(torch.promote_types(parts.dtype, torch.float32)), group, what).to(parts.dtype)
+    return reduce_scatter(_widened(parts), group, what).to(parts.dtype)
 
 
 class _ScatterSums(torch.autograd.Function):
@@ -114,24 +121,27 @@ def scatter_sums(parts: Tensor, group: Group, what: str = "rows", *, one_owner: 
 
 class _GatherParts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, group: Group, what: str, same_use: bool) -> Tensor:
-        ctx.group, ctx.same_use = group, same_use
-        return all_gather(tensor, group, what)
+    def forward(ctx: Any, tensor: Tensor, group: Group, what: str, same_use: bool, wide: bool) -> Tensor:
+        ctx.group, ctx.same_use, ctx.dtype = group, same_use, tensor.dtype
+        gathered = all_gather(tensor, group, what)
+        return _widened(gathered) if wide else gathered
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         if ctx.same_use:
-            return gradients[0][rank_of(ctx.group)], None, None, None
-        return _reduced_parts(gradients[0], ctx.group, "gradients", False), None, None, None
+            own = gradients[0][rank_of(ctx.group)]
+        else:
+            own = _reduced_parts(gradients[0], ctx.group, "gradients", False)
+        return own.to(ctx.dtype), None, None, None, None
 
 
-def gather_parts(tensor: Tensor, group: Group, what: str = "rows", *, same_use: bool) -> Tensor:
+def gather_parts(tensor: Tensor, group: Group, what: str = "rows", *, same_use: bool, wide: bool = False) -> Tensor:
     """Equal parts [...] of all ranks -> [P, ...]: forward one all_gather.
 
     `same_use`: all ranks go on with the whole in the same way, its gradient is replicated, and backward takes this rank's
     part of it. Otherwise gradients are partial, and backward is one reduce_scatter.
     """
-    return _GatherParts.apply(tensor, group, what, same_use)  # type: ignore[no-any-return,no-untyped-call]
+    return _GatherParts.apply(tensor, group, what, same_use, wide)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _OwnPart(torch.autograd.Function):

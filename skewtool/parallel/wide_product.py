@@ -4,8 +4,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-__all__ = ["wide_linear", "wide_product"]
+__all__ = ["linear_of_wide", "wide_linear", "wide_product"]
 
 _BLOCK_COLUMNS = 2**13
 
@@ -44,5 +45,34 @@ class _WideLinear(torch.autograd.Function):
 
 def wide_linear(rows: Tensor, weight: Tensor) -> Tensor:
     """rows [..., k], weight [n, k] -> [..., n] in at least float32: F.linear whose result is not rounded to 16 bits."""
-    flat = rows.reshape(-1, rows.size(-1))
+    flat = rows.reshape(rows.shape[:-1].numel(), rows.size(-1))  # not -1, for k may be 0
     return _WideLinear.apply(flat, weight).reshape(*rows.shape[:-1], weight.size(0))  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _LinearOfWide(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        narrow = rows.to(dtype)
+        ctx.save_for_backward(narrow, weight)
+        return F.linear(narrow, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        narrow, weight = ctx.saved_tensors
+        of_rows, of_weight, of_bias, _ = ctx.needs_input_grad
+        return (
+            wide_product(gradients[0], weight) if of_rows else None,
+            gradients[0].t() @ narrow if of_weight else None,
+            gradients[0].sum(dim=0) if of_bias else None,
+            None,
+        )
+
+
+def linear_of_wide(rows: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """``F.linear(rows.to(dtype), weight, bias)`` of rows [..., k] in at least float32 that hold values of `dtype`.
+
+    The gradient of rows is not rounded to `dtype`, for it is a part of a sum over ranks.
+    """
+    flat = rows.reshape(rows.shape[:-1].numel(), rows.size(-1))
+    product: Tensor = _LinearOfWide.apply(flat, weight, bias, dtype)  # type: ignore[no-untyped-call]
+    return product.reshape(*rows.shape[:-1], weight.size(0))

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
+from skewtool.corpus.checks import BAD_IDS
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
-from skewtool.profiling.checks import ALLOWABLE, BAD_IDS, as_table_index, check_dtype_holds_vocabulary
+from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
 from skewtool.profiling.plain_counter import PlainCounter
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
 from skewtool.profiling.window_counter import WindowCounter
@@ -85,6 +86,7 @@ class _Worker:
         vocab_size = self.settings.vocab_size
         if vocab_size is not None:
             return as_table_index(ids, vocab_size, source, position, self.settings.allow)
+        check_no_end_mark(ids, source, position)
         index = as_table_index(ids, _MOST_IDS, source, position, ())
         needed = int(index.max(initial=0)) + 1
         if needed > self.counters[0].table_size:
@@ -173,10 +175,14 @@ def _source_key(name: str, seed: int) -> int:
 
 
 def _spans(corpus: Corpus, windows: Sequence[int]) -> Iterator[_Span]:
-    """Cuts seekable sources at multiples of all window lengths; others are one span."""
-    step = math.lcm(*windows)  # 1 without windows
-    step *= max(1, _SPAN_TOKENS // step)
+    """Cuts seekable sources at multiples of all window lengths; others are one span.
+
+    Tokens that are decoded together mostly stay in one span.
+    """
+    common = math.lcm(*windows)  # 1 without windows
     for number, source in enumerate(corpus.sources):
+        grain = 0 if source.grain == 1 else 4 * source.grain
+        step = common * max(1, -(-grain // common), _SPAN_TOKENS // common)
         if not source.seekable or source.num_tokens is None:
             yield _Span(number, 0, None)
             continue
@@ -221,7 +227,8 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
 def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], tokenizer: TokenizerFile | None) -> Profile:
     if not any(any(worker.tokens.values()) for worker in workers):
         raise CorpusError(f"the corpus holds no tokens ({settings.corpus.sources[0].path} and what is with it)")
-    vocab_size, dropped = settings.vocab_size, {}
+    vocab_size, dropped = settings.vocab_size, settings.corpus.dropped
+    num_dropped = 0
     if vocab_size is None:
         vocab_size = max(int(np.flatnonzero(worker.counters[0].counts)[-1]) + 1
                          for worker in workers if worker.counters[0].counts.any())  # fmt: skip
@@ -232,7 +239,7 @@ def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], 
     else:
         num_dropped = sum(int(worker.counters[0].counts[vocab_size]) for worker in workers)
         if num_dropped:
-            dropped = {BAD_IDS: num_dropped}
+            dropped = dropped | {BAD_IDS: num_dropped}
             notes.append(f"{num_dropped} ids outside the vocabulary of {vocab_size} were left out")
     return Profile(
         counts=_sum([worker.counters[0].counts for worker in workers], vocab_size),
@@ -242,7 +249,9 @@ def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], 
                 num_windows=sum(worker.windows[i].num_windows for worker in workers),
                 presence=_sum([worker.windows[i].presence for worker in workers], vocab_size),
                 sample=WindowSample.of(
-                    _without(vocab_size if dropped else None, [w for worker in workers for w in worker.windows[i].kept()]),
+                    _without(
+                        vocab_size if num_dropped else None, [w for worker in workers for w in worker.windows[i].kept()]
+                    ),
                     settings.sample_size,
                 ),
             )

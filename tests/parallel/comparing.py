@@ -30,7 +30,7 @@ def assert_equal(actual: Tensor | None, expected: Tensor | None, what: object, t
 
 def rms(errors: Tensor) -> float:
     """Root of the mean square over the errors of all ranks."""
-    sums = torch.stack([errors.double().square().sum(), torch.tensor(errors.numel(), dtype=torch.float64)])
+    sums = torch.stack([errors.detach().double().square().sum(), torch.tensor(errors.numel(), dtype=torch.float64)])
     if dist.is_initialized():
         dist.all_reduce(sums)
     return float((sums[0] / sums[1]).sqrt())

@@ -11,14 +11,15 @@ VOCAB, REAL_VOCAB = 61, 59
 
 
 def maps_of(num_shards: int, vocab: int = VOCAB, real_vocab: int = REAL_VOCAB) -> dict[str, ShardMap]:
-    """One map of each kind; the lower an id, the more it is asked for."""
+    """One map of each kind, as far as they differ; the lower an id, the more it is asked for."""
     loads = np.where(np.arange(vocab) < real_vocab, 1000 // np.arange(1, vocab + 1), 0)
     strategies = ("contiguous", "strided", "random", "balanced")
     maps = {name: partition(loads, num_shards, name, real_vocab=real_vocab) for name in strategies}
     maps["copies"] = partition(loads, num_shards, extra_rows=6, real_vocab=real_vocab)
     maps["empty slots"] = partition(loads, num_shards, extra_rows=3, real_vocab=real_vocab, pad_to=8)
     maps["uneven"] = uneven_map(num_shards, vocab, real_vocab)
-    return maps
+    names = {shard_map: name for name, shard_map in reversed(maps.items())}
+    return {name: shard_map for shard_map, name in reversed(names.items())}
 
 
 def uneven_map(num_shards: int, vocab: int = VOCAB, real_vocab: int = REAL_VOCAB) -> ShardMap:

@@ -43,11 +43,12 @@ class _Spread:
 def filtered(logits: Tensor, classes: Classes, settings: Settings, group: Group) -> Threshold:
     """The last class of each row that all filters leave: local logits [..., R] -> a threshold of N rows.
 
-    It is meant for this rank's classes: min-p sets it at the lowest of those.
+    It holds for this rank's classes: min-p puts it at the last of those that are likely enough.
 
-    Collectives: with top-k, one all_gather of 16 min(k, R) bytes per row and rank, k the largest asked for. With top-p or
-    min-p, none more if every row that asks for them asks for top-k, for then every rank has all classes that are left.
-    Else, for each block of 2^22 / R rows: one all_reduce of maxima, 8 bytes a row; and with top-p those of `nucleus`.
+    Collectives: with top-k, one all_gather of 16 min(k, R) bytes per row and rank, k the largest that any row asks for.
+    With top-p or min-p, none more if every row that asks for them asks for top-k, because every rank then knows all
+    classes that are left. Else, for each block of 2^22 / R rows: one all_reduce of maxima, 8 bytes a row, and with top-p
+    those of `nucleus`.
     """
     threshold = Threshold.none(settings.temperature.numel(), logits.device)
     if settings.top_k is not None:
@@ -59,13 +60,11 @@ def filtered(logits: Tensor, classes: Classes, settings: Settings, group: Group)
     if settings.top_k is not None and settings.top_k_first:
         spread = _Spread(group, everywhere=True)
         return _by_probability(candidates.keys, candidates.ids, logits.dtype, threshold, settings, spread)
-    spread = _Spread(group, everywhere=False)
-    return Threshold.joined(
-        [
-            _by_probability(keys_of(block), classes.ids, logits.dtype, threshold.of(rows), settings.of(rows), spread)
-            for rows, block in classes.blocks(logits, _MOST_ELEMENTS)
-        ]
-    )
+    spread, parts = _Spread(group, everywhere=False), []
+    for rows, block in classes.blocks(logits, _MOST_ELEMENTS):
+        left, asked_for = threshold.of_rows(rows), settings.of_rows(rows)
+        parts.append(_by_probability(keys_of(block), classes.ids, logits.dtype, left, asked_for, spread))
+    return Threshold.joined(parts)
 
 
 def _by_probability(

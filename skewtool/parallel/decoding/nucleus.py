@@ -2,7 +2,7 @@
 
 Probabilities are whole numbers here, because sums of floats depend on their order, and so on the number of shards, the map
 and the batch. Those of a row add up to about 2^52, so that p times the sum is good to the last bit, and each is rounded
-once: the set can differ from that of unlimited precision only where p is within V 2^-53 of a boundary.
+once: the set can differ from that of unlimited precision only where p is within about V 2^-53 of a boundary.
 """
 
 import torch

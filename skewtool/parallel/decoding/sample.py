@@ -61,9 +61,13 @@ def vocab_parallel_sample(
     A row with NaN in any class, or with -inf in all, has no distribution: its id is -1. +inf is certain, the lowest id
     among several. Classes of -inf, padding ids and empty slots are never drawn.
 
-    Collectives of the group: one all_gather, 16 bytes per row and rank; before it, those of
-    `skewtool.parallel.decoding.filters` if any row filters. Errors, before all: DecodingError for logits or settings that
-    are none; MapError where the map has not one shard per rank.
+    Collectives of the group: one all_gather of winners, 16 bytes per row and rank. Before it, with top_k, one all_gather
+    of 16 min(k, R) bytes. With top_p or min_p, unless every such row has top_k too: one all_reduce of 8 bytes per row;
+    and with top_p 2 of 8, then 8 of 120 (16 for float64, 4 for 16-bit logits), one of 24, and 8 of 120 more if equal
+    logits must be told apart by id. Those of top_p and min_p are made once for each 2^22 / R rows.
+
+    Errors, before all of them: DecodingError for logits of another shape or dtype, and for settings out of range;
+    MapError where the map has not one shard per rank.
     """
     classes = Classes.of(logits, shard_map, group)
     shape = logits.shape[:-1]
@@ -86,7 +90,7 @@ def _local_winners(
     for rows, block in classes.blocks(logits, _MOST_ELEMENTS_ON_CPU if logits.device.type == "cpu" else _MOST_ELEMENTS):
         scores = gumbel(keys[rows], classes.ids).mul_(settings.temperature[rows, None]).add_(block)
         if threshold is not None:
-            stays = threshold.of(rows).keeps(keys_of(block), classes.ids)
+            stays = threshold.of_rows(rows).keeps(keys_of(block), classes.ids)
             scores.masked_fill_(~(stays | block.isnan()), -torch.inf)
         parts.append(best(scores, classes.ids))
     return Candidates.joined(parts)

@@ -67,7 +67,7 @@ class Settings:
         """Whether any row asks for any."""
         return not (self.top_k is None and self.top_p is None and self.min_p is None)
 
-    def of(self, rows: slice) -> "Settings":
+    def of_rows(self, rows: slice) -> "Settings":
         """Those of some rows; what is said of all rows stays."""
         return replace(
             self,

@@ -1,6 +1,6 @@
 """`Threshold`: the last class of each row that stays, in the order of falling values and, among equals, rising ids.
 
-Every filter of a distribution is one: top-k and top-p keep the first classes of that order, and so does min-p.
+Every filter of a distribution is one: top-k, top-p and min-p all keep the first classes of that order.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Threshold:
         """Some rows after others."""
         return cls(torch.cat([each.keys for each in parts]), torch.cat([each.ids for each in parts]))
 
-    def of(self, rows: slice) -> "Threshold":
+    def of_rows(self, rows: slice) -> "Threshold":
         """That of some rows."""
         return Threshold(self.keys[rows], self.ids[rows])
 

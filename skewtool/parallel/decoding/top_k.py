@@ -1,13 +1,12 @@
 """`vocab_parallel_topk`: the k largest logits of each row, from logits that lie on shards."""
 
-import operator
-
 from torch import Tensor
 
 from skewtool.errors import DecodingError
 from skewtool.parallel.decoding.candidates import Candidates, most
 from skewtool.parallel.decoding.classes import Classes
 from skewtool.parallel.decoding.order import values_of
+from skewtool.parallel.decoding.settings import whole_number
 from skewtool.parallel.groups import Group
 from skewtool.sharding import ShardMap
 
@@ -30,21 +29,12 @@ def vocab_parallel_topk(logits: Tensor, k: int, shard_map: ShardMap, group: Grou
     Collectives of the group: one all_gather, 16 min(k, R) bytes per row and rank. Errors, before it: DecodingError for
     k below 1 and for logits of another shape or dtype; MapError where the map has not one shard per rank.
     """
-    k = _checked(k)
+    if whole_number("k", k) < 1:
+        raise DecodingError(f"k must be at least 1, got {k}")
     classes = Classes.of(logits, shard_map, group)
     found = top_candidates(logits, classes, min(k, shard_map.real_vocab), group)
     shape = (*logits.shape[:-1], found.ids.size(1))
     return values_of(found.keys, logits.dtype).reshape(shape), found.ids.reshape(shape)
-
-
-def _checked(k: int) -> int:
-    try:
-        k = operator.index(k)
-    except TypeError:
-        raise DecodingError(f"k must be a whole number, got {k!r}") from None
-    if k < 1:
-        raise DecodingError(f"k must be at least 1, got {k}")
-    return k
 
 
 def top_candidates(logits: Tensor, classes: Classes, k: int, group: Group) -> Candidates:

@@ -57,12 +57,15 @@ class HiddenParallelLMHead(ShardedModule):
         super().__init__(group)
         if output not in ("replicated", "vocab"):
             raise ValueError(f'output must be "replicated" or "vocab", got {output!r}')
-        self.shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if shard_map is None else shard_map
-        if self.shard_map.vocab_size != num_embeddings:
-            raise MapError(f"the map has {self.shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
-        check_one_shard_per_rank(self.shard_map, group)
-        check_same_map(self.shard_map, group)
-        self.output, self.squashing = output, Squashing(soft_cap, temperature)
+        if shard_map is None:
+            shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if tied_to is None else tied_to.shard_map
+        if shard_map.vocab_size != num_embeddings:
+            raise MapError(f"the map has {shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
+        if tied_to is not None and tied_to.shard_map != shard_map:
+            raise MapError(f"a tied head needs the map of its embedding, {tied_to.shard_map}; got {shard_map}")
+        check_one_shard_per_rank(shard_map, group)
+        check_same_map(shard_map, group)
+        self.shard_map, self.output, self.squashing = shard_map, output, Squashing(soft_cap, temperature)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.columns = columns_of(embedding_dim, size_of(group), rank_of(group))
         self._tied_to = (tied_to,)  # see VocabParallelLMHead
@@ -117,8 +120,7 @@ class HiddenParallelLMHead(ShardedModule):
     def _of_own_slots(self, hidden: Tensor) -> Tensor:
         num_ranks, slots = size_of(self.group), self.shard_map.home_slots
         homes = _all_homes(self.shard_map, hidden.device)
-        flat = hidden.reshape(-1, hidden.size(-1))
-        partial = wide_linear(flat, read_rows(self.weight, homes)).reshape(-1, num_ranks, slots)
+        partial = wide_linear(hidden, read_rows(self.weight, homes)).reshape(-1, num_ranks, slots)
         logits = scatter_sums(partial.movedim(1, 0), self.group, "logits").to(hidden.dtype)
         if self.bias is not None:
             own = homes.reshape(num_ranks, slots)[rank_of(self.group)]

@@ -133,7 +133,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if ctx.gradients is None:
                 raise RuntimeError('linear_cross_entropy can go backward once; with reduction="none" it can again')
             gradients, ctx.gradients = ctx.gradients, None
-            factor = upstream[0][:1] if upstream[0].numel() else None
+            counts = ctx.head.chunks.labels.counted.any()  # if none does, a mean's upstream gradient may be infinite
+            factor = torch.where(counts, upstream[0][:1], 0) if upstream[0].numel() else None
             return *gradients.scaled(factor, ctx.dtypes), None, None, None
         hidden, weight, bias = ctx.saved_tensors
         rows, chunks = weight[: ctx.head.home.ids.numel()], ctx.head.chunks

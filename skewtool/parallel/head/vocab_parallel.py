@@ -4,7 +4,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from skewtool.errors import MapError
 from skewtool.parallel.differentiable import replicated
@@ -16,6 +15,7 @@ from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
 from skewtool.parallel.sharded_module import ShardedModule
 from skewtool.parallel.tokens import gather_tokens
 from skewtool.parallel.weights import check_same_map, initialize_rows, shard_weight
+from skewtool.parallel.wide_product import linear_of_wide
 from skewtool.sharding import ShardMap
 
 __all__ = ["VocabParallelLMHead"]
@@ -97,12 +97,13 @@ class VocabParallelLMHead(ShardedModule):
         Collectives: forward none, backward one all_reduce of hidden's gradient; partitioned: those of `gather_tokens`.
         """
         if tokens == "partitioned":
-            hidden = gather_tokens(hidden, self.group)
+            everyone = gather_tokens(hidden, self.group, wide=True)
         elif tokens == "replicated":
-            hidden = replicated(hidden, self.group)
+            everyone = replicated(hidden, self.group, wide=True)
         else:
             raise ValueError(f'tokens must be "replicated" or "partitioned", got {tokens!r}')
-        logits = self.squashing(F.linear(hidden, self.weight[: self.shard_map.home_slots], self.bias))
+        rows = self.weight[: self.shard_map.home_slots]
+        logits = self.squashing(linear_of_wide(everyone, rows, self.bias, hidden.dtype))
         no_class = home_rows_of(self.shard_map, self.group, logits.device).no_class
         return logits.index_fill_(-1, no_class, -torch.inf) if no_class.numel() else logits
 
