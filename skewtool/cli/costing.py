@@ -118,7 +118,8 @@ def _table(kind: str, layouts: "list[LayoutCost]", timed: bool) -> str:
     }
     for phase in ("forward", "backward", "update"):
         moved = [getattr(each, phase) for each in layouts]
-        figures |= {f"moved {phase}": [each.busiest_bytes for each in moved], f"{phase} mean": [each.sent_mean for each in moved]}
+        figures[f"moved {phase}"] = [each.busiest_bytes for each in moved]
+        figures[f"{phase} mean"] = [each.sent_mean for each in moved]
     columns |= {name: [f"{each / 2**20:,.2f}" for each in found] for name, found in figures.items() if any(found)}
     columns["calls"] = [f"{each.collectives:,.0f}" for each in layouts]
     if timed:

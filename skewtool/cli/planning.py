@@ -50,7 +50,8 @@ _COLUMNS = {
 @click.option("--shards", required=True, type=click.IntRange(1, 2**20), help="Number of shards, as many as ranks.")
 @click.option("--vocab", type=click.IntRange(min=1), help="Rows of the table, padding included. Default: the profile's ids.")
 @click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
-@click.option("--dtype", type=click.Choice(list(BYTES_PER_ELEMENT)), default="bf16", show_default=True, help="Of rows and gradients.")
+@click.option("--dtype", type=click.Choice(list(BYTES_PER_ELEMENT)), default="bf16", show_default=True,
+              help="Of rows and gradients.")  # fmt: skip
 @click.option("--memory-per-shard", callback=_size, metavar="SIZE",
               help="For weight and lookup buffers, as 2GiB. Default: no limit.")  # fmt: skip
 @click.option("--extra-rows", default="10%", show_default=True, help="Room for copies per shard: rows, or 10%.")

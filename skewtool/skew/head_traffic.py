@@ -12,7 +12,7 @@
 Symbols: P ranks, N tokens in all, R home rows of a shard, w bytes of an element that is summed (at least 4).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from skewtool.skew.traffic import Phase, Traffic, equal
 __all__ = ["DECODING", "HEAD_LAYOUTS", "LossOptions", "decoding_traffic", "head_traffic"]
 
 _CHUNK_ELEMENTS = 2**24
+_MOST_CHUNKS = 2**20
 _CANDIDATE = 2 * BYTES_PER_ID
 """A value's key and its id."""
 
@@ -103,17 +104,23 @@ def _gradients(sizes: TableSizes, tokens: int, phase: Phase, partitioned: bool) 
     return equal(phase, kind, "gradients", tokens * sizes.hidden * sizes.bytes_per_sum, sizes.num_shards)
 
 
-def _chunk_sizes(tokens: int, size: int) -> Iterator[int]:
-    for first in range(0, tokens, size):
-        yield min(size, tokens - first)
+def _in_chunks(tokens: int, size: int, calls_of: Callable[[int], list[Traffic]]) -> list[Traffic]:
+    """The calls of all chunks of at most `size` tokens. Errors: MapError for more than a million."""
+    whole, rest = divmod(tokens, size)
+    if whole > _MOST_CHUNKS:
+        raise MapError(f"{tokens} tokens are too many for chunks of {size}; use fewer tokens")
+    return whole * calls_of(size) + (calls_of(rest) if rest else [])
 
 
 def _vocab(sizes: TableSizes, tokens: npt.NDArray[np.int64], options: LossOptions) -> list[Traffic]:
     calls = _labels(sizes, options)
     for phase, gradients in _passes(options):
-        for number in _chunk_sizes(int(tokens.sum()), options.chunk(sizes)):
-            calls += _statistics(sizes, number, options, phase)
-            calls += [_gradients(sizes, number, phase, False)] if gradients else []
+
+        def chunk(number: int, phase: Phase = phase, gradients: bool = gradients) -> list[Traffic]:
+            partial = [_gradients(sizes, number, phase, False)] if gradients else []
+            return _statistics(sizes, number, options, phase) + partial
+
+        calls += _in_chunks(int(tokens.sum()), options.chunk(sizes), chunk)
     return calls
 
 
@@ -127,10 +134,13 @@ def _vocab_partitioned(sizes: TableSizes, tokens: npt.NDArray[np.int64], options
     for phase, gradients in _passes(options):
         if phase == "backward" and most:
             calls.append(equal(phase, "all_gather", "gradients", most * sizes.bytes_per_sum, num_ranks))
-        for number in _chunk_sizes(most, max(1, options.chunk(sizes) // num_ranks)):
-            calls.append(equal(phase, "all_gather", "hidden", number * sizes.bytes_per_row, num_ranks))
-            calls += _statistics(sizes, number * num_ranks, options, phase)
-            calls += [_gradients(sizes, number * num_ranks, phase, True)] if gradients else []
+
+        def chunk(number: int, phase: Phase = phase, gradients: bool = gradients) -> list[Traffic]:
+            hidden = equal(phase, "all_gather", "hidden", number * sizes.bytes_per_row, num_ranks)
+            partial = [_gradients(sizes, number * num_ranks, phase, True)] if gradients else []
+            return [hidden, *_statistics(sizes, number * num_ranks, options, phase), *partial]
+
+        calls += _in_chunks(most, max(1, options.chunk(sizes) // num_ranks), chunk)
     return calls
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from skewtool.errors import FileFormatError, SkewtoolError
-from skewtool.skew.traffic import BACKENDS, Backend, Traffic
+from skewtool.skew.traffic import BACKENDS, Backend, Traffic, repeated
 
 __all__ = ["Link", "read_calibration"]
 
@@ -32,7 +32,8 @@ class Link:
     def seconds(self, traffic: Iterable[Traffic], backend: Backend) -> float:
         """Of all calls, one after the other."""
         return sum(
-            self.latency_seconds + each.busiest_bytes(backend) / self.bytes_per_second for each in traffic
+            number * (self.latency_seconds + each.busiest_bytes(backend) / self.bytes_per_second)
+            for each, number in repeated(traffic)
         )
 
 

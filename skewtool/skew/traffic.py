@@ -14,7 +14,8 @@ Where the code moves other bytes than the table "Layouts, and what each costs" o
 - the hidden all-gather and the sequence's reduce-scatter pad to equal parts: ceil(H / P) columns, ceil(N / P) tokens.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +24,20 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 
-__all__ = ["BACKENDS", "Backend", "Kind", "PerRank", "Phase", "Traffic", "equal", "exchange", "received", "select", "sent"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Kind",
+    "PerRank",
+    "Phase",
+    "Traffic",
+    "equal",
+    "exchange",
+    "received",
+    "repeated",
+    "select",
+    "sent",
+]
 
 Backend = Literal["gloo", "nccl"]
 Kind = Literal["all_gather", "all_reduce", "all_to_all", "reduce_scatter"]
@@ -36,6 +50,8 @@ BACKENDS: tuple[Backend, ...] = ("gloo", "nccl")
 _MOST_ELEMENTS = 2**31 - 1
 """Elements of one transfer; `skewtool.parallel.routing.exchange` splits larger ones."""
 
+
+_MOST_PARTS = 2**12
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
@@ -94,12 +110,12 @@ def exchange(
     """The all_to_all calls that bring units[a, b] rows, ids or elements of rank a to rank b, int64 [P, P]; those of a
     rank to itself move nothing. One call, or one for each part of at most 2^31 - 1 elements.
 
-    Errors: MapError where the bytes do not fit in 64 bits.
+    Errors: MapError where the bytes do not fit in 64 bits, or the parts are thousands.
     """
     num_ranks = units.shape[0]
     most = max(1, _MOST_ELEMENTS // (max(1, elements_per_unit) * num_ranks))
     largest = int(units.max())
-    if largest * num_ranks * bytes_per_unit >= 2**63:
+    if largest * num_ranks * bytes_per_unit >= 2**63 or largest > _MOST_PARTS * most:
         raise MapError(f"{largest} times {bytes_per_unit} bytes of {what} for {num_ranks} ranks are too many; use less")
     parts = [units] if largest <= most else [(units - first).clip(0, most) for first in range(0, largest, most)]
     calls = []
@@ -115,11 +131,20 @@ def select(traffic: Iterable[Traffic], phase: Phase, what: str | None = None) ->
     return [each for each in traffic if each.phase == phase and what in (None, each.what)]
 
 
-def sent(traffic: Sequence[Traffic], num_ranks: int, backend: Backend) -> PerRank:
+def sent(traffic: Iterable[Traffic], num_ranks: int, backend: Backend) -> PerRank:
     """int64 [P]: bytes that each rank sends in all calls."""
-    return np.sum([each.sent_bytes(backend) for each in traffic] + [np.zeros(num_ranks, np.int64)], axis=0)
+    return _sum(((number, each.sent_bytes(backend)) for each, number in repeated(traffic)), num_ranks)
 
 
-def received(traffic: Sequence[Traffic], num_ranks: int, backend: Backend) -> PerRank:
+def received(traffic: Iterable[Traffic], num_ranks: int, backend: Backend) -> PerRank:
     """int64 [P]: bytes that each rank receives in all calls."""
-    return np.sum([each.received_bytes(backend) for each in traffic] + [np.zeros(num_ranks, np.int64)], axis=0)
+    return _sum(((number, each.received_bytes(backend)) for each, number in repeated(traffic)), num_ranks)
+
+
+def repeated(traffic: Iterable[Traffic]) -> Iterable[tuple[Traffic, int]]:
+    """Each call once, and how often it is made: the chunks of a loss are many, and mostly the same."""
+    return Counter(traffic).items()
+
+
+def _sum(figures: Iterable[tuple[int, PerRank]], num_ranks: int) -> PerRank:
+    return sum((number * each for number, each in figures), start=np.zeros(num_ranks, np.int64))

@@ -4,6 +4,7 @@ Sizes divide by nothing. What is predicted comes from `skewtool.skew`, which kno
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from skewtool.parallel import (
     RoutedEmbedding,
     VocabParallelEmbedding,
     VocabParallelLMHead,
-    linear_cross_entropy,
+    argmax,
     vocab_parallel_cross_entropy,
+    vocab_parallel_sample,
+    vocab_parallel_topk,
 )
 from skewtool.parallel.collectives import Collective, record_collectives
 from skewtool.parallel.routing import exchange
@@ -28,7 +31,7 @@ from skewtool.sharding.chooser import EVERY_SHARD
 from skewtool.skew import traffic as predicting
 from skewtool.skew.copy_gradients import copy_traffic
 from skewtool.skew.embedding_traffic import embedding_traffic
-from skewtool.skew.head_traffic import LossOptions, head_traffic
+from skewtool.skew.head_traffic import LossOptions, decoding_traffic, head_traffic
 from skewtool.skew.table_sizes import TableSizes
 from skewtool.skew.traffic import Phase, Traffic, received, sent
 
@@ -143,35 +146,45 @@ def _all_embeddings(rank: int, world: int) -> None:
 
 
 def _heads(rank: int, world: int, dtype: torch.dtype) -> None:
-    sizes = TableSizes(world, VOCAB, HIDDEN, dtype.itemsize)
     shard_map = _maps(world)["copies"]
+    sizes = TableSizes(world, VOCAB, HIDDEN, dtype.itemsize)
     numbers = [5 + 3 * other for other in range(world)]
-    total = sum(numbers)
-    for partitioned in (False, True):
-        number = numbers[rank] if partitioned else total
-        seed = rank if partitioned else 99
+    for tokens in ("replicated", "partitioned"):
+        number, seed = (sum(numbers), 99) if tokens == "replicated" else (numbers[rank], rank)
         hidden = torch.randn(number, HIDDEN, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_()
-        labels = _ids(seed, number)
-        for per_token in (False, True):
-            for chunk, smoothing in ((None, 0.0), (4, 0.1), (3 * world + 1, 0.0)):
-                head = _vocab_head(shard_map, dtype)
-                run = _Run()
-                run.backward(run.forward(lambda: linear_cross_entropy(
-                    hidden, head.weight, labels, shard_map, tokens="partitioned" if partitioned else "replicated",
-                    reduction="none" if per_token else "mean", label_smoothing=smoothing, tokens_per_chunk=chunk,
-                )))  # fmt: skip
-                options = LossOptions(shard_map.home_slots, chunk, per_token, smoothing=smoothing > 0)
-                name = "vocab partitioned" if partitioned else "vocab"
-                _check(f"{name}, {chunk}, {per_token}", run, head_traffic(name, sizes, numbers, options), rank)
-        run, head = _Run(), _vocab_head(shard_map, dtype)
-        all_labels = torch.cat([_ids(other, each) for other, each in enumerate(numbers)]) if partitioned else labels
-        run.backward(run.forward(lambda: vocab_parallel_cross_entropy(
-            head(hidden, tokens="partitioned" if partitioned else "replicated"), all_labels, shard_map
-        )))  # fmt: skip
-        name = "vocab logits partitioned" if partitioned else "vocab logits"
-        _check(name, run, head_traffic(name, sizes, numbers, LossOptions(shard_map.home_slots)), rank)
+        _chunked_losses(rank, shard_map, sizes, numbers, tokens, hidden)
+        _loss_of_logits(rank, shard_map, sizes, numbers, tokens, hidden)
     _no_gradients(rank, world, dtype)
     _hidden_heads(rank, shard_map, dtype, sizes, numbers)
+
+
+def _name(layout: str, tokens: str) -> str:
+    return layout if tokens == "replicated" else f"{layout} {tokens}"
+
+
+def _chunked_losses(
+    rank: int, shard_map: ShardMap, sizes: TableSizes, numbers: Sequence[int], tokens: str, hidden: Tensor
+) -> None:
+    labels, name = _ids(7, hidden.size(0)), _name("vocab", tokens)
+    for per_token in (False, True):
+        for chunk, smoothing in ((None, 0.0), (4, 0.1), (3 * sizes.num_shards + 1, 0.0)):
+            head, run = _vocab_head(shard_map, hidden.dtype), _Run()
+            loss = partial(
+                head.loss, hidden, labels, tokens=tokens, reduction="none" if per_token else "mean",
+                label_smoothing=smoothing, tokens_per_chunk=chunk,
+            )  # fmt: skip
+            run.backward(run.forward(loss))
+            options = LossOptions(shard_map.home_slots, chunk, per_token, smoothing=smoothing > 0)
+            _check(f"{name}, {chunk}, {per_token}", run, head_traffic(name, sizes, numbers, options), rank)
+
+
+def _loss_of_logits(
+    rank: int, shard_map: ShardMap, sizes: TableSizes, numbers: Sequence[int], tokens: Any, hidden: Tensor
+) -> None:
+    head, run = _vocab_head(shard_map, hidden.dtype), _Run()
+    labels, name = _ids(8, sum(numbers)), _name("vocab logits", tokens)
+    run.backward(run.forward(lambda: vocab_parallel_cross_entropy(head(hidden, tokens), labels, shard_map)))
+    _check(name, run, head_traffic(name, sizes, numbers, LossOptions(shard_map.home_slots)), rank)
 
 
 def _vocab_head(shard_map: ShardMap, dtype: torch.dtype) -> VocabParallelLMHead:
@@ -195,34 +208,49 @@ def _hidden_heads(
     rank: int, shard_map: ShardMap, dtype: torch.dtype, sizes: TableSizes, numbers: Sequence[int]
 ) -> None:
     labels = _ids(99, sum(numbers))
-    for output in ("replicated", "vocab"):
+    losses = {
+        "hidden all-reduce": ("replicated", torch.nn.functional.cross_entropy),
+        "hidden reduce-scatter": ("vocab", partial(vocab_parallel_cross_entropy, shard_map=shard_map)),
+    }
+    for name, (output, loss) in losses.items():
         head = HiddenParallelLMHead(VOCAB, HIDDEN, shard_map, output=output, dtype=dtype)  # type: ignore[arg-type]
         head.reset_parameters(seed=1)
         for states in ("hidden", "replicated"):
             width = HIDDEN if states == "replicated" else len(head.columns)
-            hidden = torch.ones(len(labels), width, dtype=dtype, requires_grad=True)
-
-            def loss(head: Any = head, hidden: Tensor = hidden, states: str = states, output: str = output) -> Tensor:
-                logits = head(hidden, states=states)
-                if output == "vocab":
-                    return vocab_parallel_cross_entropy(logits, labels, shard_map)
-                return torch.nn.functional.cross_entropy(logits, labels)
-
-            run = _Run()
-            run.backward(run.forward(loss))
-            name = "hidden all-reduce" if output == "replicated" else "hidden reduce-scatter"
+            hidden, run = torch.ones(len(labels), width, dtype=dtype, requires_grad=True), _Run()
+            run.backward(run.forward(partial(_composed, head, hidden, states, loss, labels)))
             options = LossOptions(shard_map.home_slots, states=states)
             _check(f"{name}, {states}", run, head_traffic(name, sizes, numbers, options), rank)
 
 
+def _composed(head: Any, hidden: Tensor, states: str, loss: Callable[[Tensor, Tensor], Tensor], labels: Tensor) -> Tensor:
+    return loss(head(hidden, states=states), labels)
+
+
+def _decoding(rank: int, world: int) -> None:
+    shard_map = _maps(world)["copies"]
+    sizes = TableSizes(world, VOCAB, HIDDEN, 4)
+    logits = torch.randn(3, shard_map.home_slots, generator=torch.Generator().manual_seed(rank))
+    choices: dict[tuple[str, int], Callable[[], Any]] = {
+        ("top-k", number): partial(vocab_parallel_topk, logits, number, shard_map) for number in (5, 50, 1000)
+    }
+    choices["sampling", 1] = partial(vocab_parallel_sample, logits, shard_map, seed=1, step=2)
+    choices["argmax", 1] = partial(argmax, logits, shard_map)
+    for (name, top_k), choose in choices.items():
+        run = _Run()
+        run.forward(choose)
+        _check(f"{name} {top_k}", run, decoding_traffic(name, sizes, 3, top_k, shard_map.home_slots), rank)
+
+
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_heads(on_ranks: Ranks, world: int) -> None:
+def test_heads_and_decoding(on_ranks: Ranks, world: int) -> None:
     on_ranks(world, _all_heads)
 
 
 def _all_heads(rank: int, world: int) -> None:
     for dtype in DTYPES:
         _heads(rank, world, dtype)
+    _decoding(rank, world)
 
 
 def test_what_is_sent_arrives() -> None:

@@ -68,10 +68,10 @@ def test_bytes_of_training_are_those_worked_out_by_hand(tiny: Profile) -> None:
     # each rank, puts together 3, and has an output of 4: (4 + 3 + 4) x 16.
     for name in ROUTED:
         assert _bytes(_layout(made, name)) == (32, 176, 72, 32, 0, 3 * 104)
-    # A copy on each shard puts two ids on both; the third is sent once. Forward max(16, 8) + 32, all-reduce of 2 float32 rows:
-    # 2 (1/2) 2 x 32. It reads 3 rows for itself and 1 for the other.
+    # A copy on each shard puts two ids on both; the third is sent once. Forward max(16, 8) + 32, all-reduce of 2 float32
+    # rows: 2 (1/2) 2 x 32. It reads 3 rows for itself and 1 for the other.
     assert _bytes(_layout(made, "balanced with copies")) == (48, 176, 48, 16, 64, 3 * 64 + 64)
-    # 3 integers, 4 ids of 8 bytes to one other shard, 4 parts of 8 bytes back; 8 rows in parts and whole, and an output of 4.
+    # 3 integers, 4 ids of 8 bytes to one other shard, 4 parts of 8 bytes back; 8 rows in parts and whole, and 4 put out.
     assert _bytes(_layout(made, "hidden")) == (32, 192, 88, 32, 0, 3 * 120)
     # The same with 3 distinct ids: 24 + 24 + 24, 24 back, 6 rows in parts and whole.
     assert _bytes(_layout(made, "hidden distinct")) == (32, 160, 72, 24, 0, 3 * 96)
@@ -200,8 +200,8 @@ def test_copies_of_everything_leave_counts_to_send(tiny: Profile) -> None:
     made = plan(tiny, **TWO_SHARDS, extra_rows=2)
     assert (made.best, _layout(made, "balanced with copies").busiest_bytes_per_update) == ("balanced with copies", 32)
     assert made.advice[0] == (
-        "Take balanced with copies: its busiest rank moves 32 bytes per lookup step, the least of all; contiguous routed moves "
-        "2.25 times as much."
+        "Take balanced with copies: its busiest rank moves 32 bytes per lookup step, the least of all; contiguous routed "
+        "moves 2.25 times as much."
     )
     assert _says(made, "pay: they save 55.6%")
 
