@@ -91,7 +91,7 @@ class _SumOfRanks(torch.autograd.Function):
 
 def sum_of_ranks(tensor: Tensor, group: Group, what: str = "statistics") -> Tensor:
     """A partial tensor -> the sum, of which each rank then makes something of its own: one all_reduce both ways."""
-    return _SumOfRanks.apply(tensor, group, what) if size_of(group) > 1 else tensor  # type: ignore[no-any-return,no-untyped-call]
+    return _SumOfRanks.apply(tensor, group, what) if size_of(group) > 1 else tensor  # type: ignore[no-untyped-call]
 
 
 def _reduced_parts(parts: Tensor, group: Group, what: str, one_owner: bool) -> Tensor:

@@ -13,7 +13,7 @@ from skewtool.parallel.hidden_columns import columns_of, joined_columns, most_co
 from skewtool.parallel.routing.hidden_route import HiddenRoute
 from skewtool.parallel.routing.requests import flat_ids
 from skewtool.parallel.routing.rows import read_rows
-from skewtool.parallel.weights import initial_rows
+from skewtool.parallel.weights import initialize_columns
 from skewtool.sharding import ShardMap
 
 __all__ = ["HiddenParallelEmbedding"]
@@ -57,9 +57,7 @@ class HiddenParallelEmbedding(ShardedEmbedding):
         return {"weight": self.num_embeddings}
 
     def reset_parameters(self, seed: int, std: float = 0.02) -> None:
-        ids = torch.arange(self.num_embeddings, device=self.weight.device)
-        for rows, part in zip(ids.split(2**14), self.weight.data.split(2**14), strict=True):
-            part.copy_(initial_rows(rows, self.columns.start, self.columns.stop, seed=seed, std=std))
+        initialize_columns(self.weight.data, self.columns.start, seed=seed, std=std)
 
     def load_table(self, table: Tensor) -> None:
         self.weight.data.copy_(table[:, self.columns.start : self.columns.stop])

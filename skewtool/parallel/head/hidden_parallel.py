@@ -15,7 +15,7 @@ from skewtool.parallel.hidden_columns import columns_of
 from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
 from skewtool.parallel.routing.rows import read_rows
 from skewtool.parallel.sharded_module import ShardedModule
-from skewtool.parallel.weights import check_same_map, initial_rows
+from skewtool.parallel.weights import check_same_map, initialize_columns
 from skewtool.parallel.wide_product import wide_linear
 from skewtool.sharding import ShardMap
 
@@ -88,9 +88,7 @@ class HiddenParallelLMHead(ShardedModule):
     def reset_parameters(self, seed: int, std: float = 0.02) -> None:
         """As `VocabParallelLMHead.reset_parameters`: the same values by id and column."""
         if self.tied_to is None:
-            ids = torch.arange(self.num_embeddings, device=self.weight.device)
-            for rows, part in zip(ids.split(2**14), self.weight.data.split(2**14), strict=True):
-                part.copy_(initial_rows(rows, self.columns.start, self.columns.stop, seed=seed, std=std))
+            initialize_columns(self.weight.data, self.columns.start, seed=seed, std=std)
         if self.bias is not None:
             self.bias.data.zero_()
 

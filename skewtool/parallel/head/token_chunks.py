@@ -107,7 +107,7 @@ class PartitionedChunks:
     def own(self, losses: Tensor) -> Tensor:
         """Losses of all chunks -> of this rank's tokens [n]; one all_gather of gradients in backward."""
         num_ranks = size_of(self.group)
-        by_rank = [part.reshape(num_ranks, -1) for part in losses.split(num_ranks * self.size)]
+        by_rank = [part.reshape(num_ranks, -1) for part in torch.split(losses, num_ranks * self.size)]
         if not by_rank:
             return losses
         own: Tensor = _OwnRow.apply(torch.cat(by_rank, dim=1), self.group)  # type: ignore[no-untyped-call]

@@ -91,7 +91,7 @@ class FixedCapacityRoute:
         so a CUDA graph can hold it; `lookup` adds what is missing.
         """
         rows = read_rows(weight, torch.cat([self.asked, self.own]))
-        asked, own = rows.split([self.asked.numel(), self.own.numel()])
+        asked, own = torch.split(rows, [self.asked.numel(), self.own.numel()])
         asked = torch.where(self.is_asked[:, None], asked, 0)
         arrived = torch.cat([exchange_equal_parts(asked, self.group), own])
         found = torch.where(self.here[:, None], read_rows(arrived, self.place), 0)

@@ -63,6 +63,6 @@ class HiddenRoute:
         elements = Counts(tuple(tuple(width * number for number in self.lookups) for width in widths), self.group)
         got = exchange_rows(read_rows(weight, self.asked).reshape(-1), elements)
         number = self.lookups[rank_of(self.group)]
-        parts = got.split([number * width for width in widths])
+        parts = torch.split(got, [number * width for width in widths])
         rows = torch.cat([part.reshape(number, width) for part, width in zip(parts, widths, strict=True)], dim=1)
         return read_rows(rows, self.place).reshape(*self.shape, hidden)

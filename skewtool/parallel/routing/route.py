@@ -87,7 +87,7 @@ class Route:
         Collectives: one all_to_all of rows, and one of gradients in backward.
         """
         read = read_rows(weight, self.slots)
-        in_place, asked = read.split([self.num_in_place, self.slots.numel() - self.num_in_place])
+        in_place, asked = torch.split(read, [self.num_in_place, self.slots.numel() - self.num_in_place])
         rows = torch.cat([in_place, exchange_rows(asked, self.counts)])
         return read_rows(rows, self.place).reshape(*self.shape, weight.size(1))
 
