@@ -25,7 +25,8 @@ def wide_product(left: Tensor, right: Tensor) -> Tensor:
             return (left @ right).float()
     result = torch.empty(left.size(0), right.size(1), device=left.device)
     wide = left.float()
-    for block, columns in zip(result.split(_BLOCK_COLUMNS, dim=1), right.split(_BLOCK_COLUMNS, dim=1), strict=True):
+    blocks = zip(torch.split(result, _BLOCK_COLUMNS, dim=1), torch.split(right, _BLOCK_COLUMNS, dim=1), strict=True)
+    for block, columns in blocks:
         block.copy_(wide @ columns.float())
     return result
 

@@ -6,12 +6,17 @@ from torch import Tensor
 
 from skewtool.sharding import ShardMap
 
-__all__ = ["assert_equal", "close", "drawn", "rms", "sum_by_id"]
+__all__ = ["assert_equal", "backward", "close", "drawn", "rms", "sum_by_id"]
 
 
 def drawn(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
     """Normal numbers, the same on every rank."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def backward(result: Tensor, upstream: Tensor | None = None, retain_graph: bool = False) -> None:
+    """`result.backward(...)`, which has no types in torch."""
+    torch.autograd.backward([result], None if upstream is None else [upstream], retain_graph)
 
 
 def close(actual: Tensor, expected: Tensor, tolerance: float = 1e-10) -> bool:

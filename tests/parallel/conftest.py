@@ -43,8 +43,8 @@ def _do(rank: int, world: int, store: str, function: Callable[..., None], argume
     """One job, in a process group of its own."""
     import torch.distributed as dist
 
-    shared = dist.FileStore(store, world)
-    dist.init_process_group("gloo", store=shared, rank=rank, world_size=world, timeout=datetime.timedelta(seconds=60))
+    timeout = datetime.timedelta(seconds=60)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world, timeout=timeout)
     try:
         function(rank, world, *arguments)
     finally:
@@ -76,11 +76,11 @@ class _Processes:
         failures = []
         until = None
         while waiting and (until is None or time.monotonic() < until):
-            for jobs in wait(list(waiting), None if until is None else until - time.monotonic()):
-                assert isinstance(jobs, Connection)
-                rank = waiting.pop(jobs)
+            for ended in wait(list(waiting), None if until is None else until - time.monotonic()):
+                assert isinstance(ended, Connection)
+                rank = waiting.pop(ended)
                 try:
-                    failure = jobs.recv()
+                    failure = ended.recv()
                 except EOFError:
                     failure = "The process ended.\n"
                 if failure is not None:

@@ -18,7 +18,7 @@ from skewtool.parallel.differentiable import (
     sum_of_partial,
     sum_of_ranks,
 )
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 
 Ranks = Callable[..., None]
 
@@ -35,28 +35,28 @@ def _transposes(rank: int, world: int) -> None:
 
     # Replicated values, of which each rank makes something else: the gradients of all add up.
     values = same.clone().requires_grad_()
-    replicated(values, None).backward(my_upstream)
+    backward(replicated(values, None), my_upstream)
     assert_equal(values.grad, _over_ranks(my_upstream), "replicated")
 
     # Partial values, their sum used alike by all: each has the gradient of the sum.
     values = mine.clone().requires_grad_()
     total = sum_of_partial(values, None)
     assert_equal(total.detach(), _over_ranks(mine), "sum of partial")
-    total.backward(same_upstream)
+    backward(total, same_upstream)
     assert_equal(values.grad, same_upstream, "gradient of a sum of partial")
 
     # Partial values, their sum used by each in its own way: the gradients of all uses add up.
     values = mine.clone().requires_grad_()
     total = sum_of_ranks(values, None)
     assert_equal(total.detach(), _over_ranks(mine), "sum of ranks")
-    total.backward(my_upstream)
+    backward(total, my_upstream)
     assert_equal(values.grad, _over_ranks(my_upstream), "gradient of a sum of ranks")
 
     # Partial values, of whose sum each rank has a row.
     values = mine.clone().requires_grad_()
     row = scatter_sums(values, None)
     assert_equal(row.detach(), _over_ranks(mine)[rank], "scattered sums")
-    row.backward(same_upstream[rank])
+    backward(row, same_upstream[rank])
     assert_equal(values.grad, same_upstream, "gradient of scattered sums")
 
     # Parts of all ranks, used alike, or by each in its own way.
@@ -64,20 +64,20 @@ def _transposes(rank: int, world: int) -> None:
         values = mine[0].clone().requires_grad_()
         whole = gather_parts(values, None, same_use=same_use)
         assert_equal(whole.detach(), torch.stack([drawn(3, 6, seed=10 + each)[0] for each in range(world)]), "gathered")
-        whole.backward(same_upstream if same_use else my_upstream)
+        backward(whole, same_upstream if same_use else my_upstream)
         expected = same_upstream[rank] if same_use else _over_ranks(my_upstream)[rank]
         assert_equal(values.grad, expected, f"gradient of gathered parts, {same_use}")
 
     # Two columns of replicated values, others on each rank.
     values = same.clone().requires_grad_()
-    own_part(values, 2 * rank, 2 * rank + 2, None).backward(same_upstream[:, 2 * rank : 2 * rank + 2])
+    backward(own_part(values, 2 * rank, 2 * rank + 2, None), same_upstream[:, 2 * rank : 2 * rank + 2])
     assert_equal(values.grad, same_upstream, "gradient of own columns")
 
     # Rows for each rank: gradients go back to where the rows came from.
     values = mine.clone().requires_grad_()
     exchanged = exchange_equal_parts(values, None)
     assert_equal(exchanged.detach(), torch.stack([drawn(3, 6, seed=10 + each)[rank] for each in range(world)]), "exchanged")
-    exchanged.backward(torch.stack([drawn(3, 6, seed=20 + each)[rank] for each in range(world)]))
+    backward(exchanged, torch.stack([drawn(3, 6, seed=20 + each)[rank] for each in range(world)]))
     assert_equal(values.grad, my_upstream, "gradient of exchanged rows")
 
 
@@ -97,7 +97,7 @@ def _sums_of_16_bits(rank: int, world: int) -> None:
         result = replicated(values, None, wide=wide)
         assert result.dtype == (torch.float32 if wide else torch.bfloat16)
         # 1/512 of the first rank is lost where it is rounded to bf16 before the sum.
-        result.backward(torch.full((5,), 1 + 1 / 512 if rank == 0 else -1.0 + (rank == 1), dtype=result.dtype))
+        backward(result, torch.full((5,), 1 + 1 / 512 if rank == 0 else -1.0 + (rank == 1), dtype=result.dtype))
         assert values.grad is not None
         assert values.grad.tolist() == [1 / 512 if wide else 0.0] * 5
 

@@ -7,7 +7,7 @@ import torch
 
 from skewtool.parallel.hidden_columns import columns_of, joined_columns, most_columns
 from skewtool.parallel.tokens import gather_tokens, own_tokens
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 
 Ranks = Callable[..., None]
 
@@ -37,7 +37,7 @@ def _gathered(rank: int, world: int) -> None:
     values = whole[own].clone().requires_grad_()
     gathered = gather_tokens(values)
     assert torch.equal(gathered, whole)
-    gathered.backward(upstream[rank])
+    backward(gathered, upstream[rank])
     assert_equal(values.grad, torch.stack(upstream).sum(0)[own], "gradient")
     assert torch.equal(gather_tokens(torch.arange(7)[own]), torch.arange(7)), "of one dimension"
 

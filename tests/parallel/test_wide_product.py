@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from skewtool.parallel import wide_product as module
 from skewtool.parallel.wide_product import linear_of_wide, wide_linear, wide_product
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -24,8 +24,8 @@ def test_linear_layers_of_any_shape(shape: tuple[int, ...]) -> None:
     for linear in (wide_linear, lambda rows, weight: linear_of_wide(rows, weight, None, rows.dtype)):
         ours, theirs = ([drawn(*shape, seed=1).requires_grad_(), drawn(6, shape[-1], seed=2).requires_grad_()] for _ in "ab")
         found, expected = linear(*ours), F.linear(*theirs)
-        found.backward(upstream)
-        expected.backward(upstream)
+        backward(found, upstream)
+        backward(expected, upstream)
         assert_equal(found.detach(), expected.detach(), "product")
         for one, other in zip(ours, theirs, strict=True):
             assert_equal(one.grad, other.grad, "gradient")
@@ -36,7 +36,7 @@ def test_what_is_summed_further_is_not_rounded_before() -> None:
     rows, weight = torch.tensor([[300.0, 0.5]]).bfloat16(), torch.tensor([[1.0, 1.0]]).bfloat16()
     assert wide_linear(rows, weight).item() == 300.5
     wide = torch.tensor([[1.0]], requires_grad=True)  # its gradient: 300 times 1, and once 1/2
-    linear_of_wide(wide, torch.ones(2, 1).bfloat16(), None, torch.bfloat16).backward(rows)
+    backward(linear_of_wide(wide, torch.ones(2, 1).bfloat16(), None, torch.bfloat16), rows)
     assert wide.grad is not None
     assert wide.grad.item() == 300.5
 

@@ -24,6 +24,7 @@ from skewtool.skew.layout_bytes import (
     routed_backward_bytes,
     routed_forward_bytes,
 )
+from tests.parallel.comparing import backward
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -43,9 +44,9 @@ def _calls(embedding: ShardedEmbedding, ids: Tensor) -> tuple[list[Collective], 
     """Those of forward, and of backward."""
     with record_collectives() as forward:
         rows = embedding(ids)
-    with record_collectives() as backward:
-        rows.sum().backward()
-    return forward, backward
+    with record_collectives() as back:
+        backward(rows.sum())
+    return forward, back
 
 
 def _told(calls: list[Collective]) -> list[tuple[str, str, int]]:
@@ -69,21 +70,21 @@ def _vocab_parallel(rank: int, world: int, sizes: Sizes) -> None:
     for dtype, row in ((torch.float32, ROW), (torch.bfloat16, ROW // 2)):
         embedding: ShardedEmbedding = VocabParallelEmbedding(VOCAB, WIDTH, dtype=dtype)
         embedding.reset_parameters(seed=1)
-        forward, backward = _calls(embedding, ids)
+        forward, back = _calls(embedding, ids)
         assert _told(forward) == [("all_reduce", "rows", len(ids) * row)]
-        assert backward == []
+        assert back == []
         if dtype == torch.float32:
             assert _sent(forward, "rows") == all_reduce_bytes(sizes)
 
         embedding = VocabParallelEmbedding(VOCAB, WIDTH, output="sequence", dtype=dtype)
         embedding.reset_parameters(seed=1)
-        forward, backward = _calls(embedding, ids[:-1])  # padded to as many for each rank
+        forward, back = _calls(embedding, ids[:-1])  # padded to as many for each rank
         assert _told(forward) == [("reduce_scatter", "rows", len(ids) * row)]
-        assert _told(backward) == [("all_gather", "gradients", TOKENS * row)]
+        assert _told(back) == [("all_gather", "gradients", TOKENS * row)]
         if dtype == torch.float32:
             assert forward[0].payload_bytes * (world - 1) // world == reduce_scatter_bytes(sizes)
             assert forward[0].sent_bytes == all_reduce_bytes(sizes), "gloo makes it of an all_reduce"
-            assert _sent(backward, "gradients") == reduce_scatter_bytes(sizes)
+            assert _sent(back, "gradients") == reduce_scatter_bytes(sizes)
 
 
 def _asked(source: int, shard_map: ShardMap, distinct: bool) -> np.ndarray:
@@ -104,46 +105,42 @@ def _routed(rank: int, world: int, sizes: Sizes, maps: dict[str, ShardMap]) -> N
             served = int(asked[:, rank].sum() - asked[rank, rank])
             embedding = RoutedEmbedding(VOCAB, WIDTH, shard_map, distinct=distinct)
             embedding.reset_parameters(seed=1)
-            forward, backward = _calls(embedding, _ids(rank))
+            forward, back = _calls(embedding, _ids(rank))
             assert _told(forward) == [
                 ("all_gather", "counts", (world + 2) * 8),
                 ("all_to_all", "ids", out * 8),
                 ("all_to_all", "rows", served * ROW),
             ], name
-            assert _told(backward) == [("all_to_all", "gradients", out * ROW)], name
+            assert _told(back) == [("all_to_all", "gradients", out * ROW)], name
             assert _sent(forward, "ids", "rows") == routed_forward_bytes(sizes, served, out)
             # What a rank sends back is what others served it; what it served comes back.
-            assert _sent(backward, "gradients") == routed_backward_bytes(sizes, out)
+            assert _sent(back, "gradients") == routed_backward_bytes(sizes, out)
 
 
 def _hidden(rank: int, world: int, sizes: Sizes) -> None:
     everyone = torch.cat([_ids(source) for source in range(world)])
     part = ROW // world
-    for output, forward_calls, backward_calls in (
-        ("hidden", [], []),
-        ("replicated", [("all_gather", "rows", len(everyone) * part)], []),
-    ):
-        embedding = HiddenParallelEmbedding(VOCAB, WIDTH, output=output)  # type: ignore[arg-type]
+    kept, gathered = (HiddenParallelEmbedding(VOCAB, WIDTH, output=output) for output in ("hidden", "replicated"))
+    for embedding, expected in ((kept, []), (gathered, [("all_gather", "rows", len(everyone) * part)])):
         embedding.reset_parameters(seed=1)
-        forward, backward = _calls(embedding, everyone)
-        assert _told(forward) == forward_calls
-        assert _told(backward) == backward_calls
-        if output == "replicated":
-            assert _sent(forward, "rows") == reduce_scatter_bytes(sizes)
+        forward, back = _calls(embedding, everyone)
+        assert _told(forward) == expected
+        assert back == []
+    assert _sent(forward, "rows") == reduce_scatter_bytes(sizes)
     for distinct in (True, False):
-        lookups = [len(_ids(source).unique()) if distinct else TOKENS for source in range(world)]
+        lookups = [len(torch.unique(_ids(source))) if distinct else TOKENS for source in range(world)]
         of_others = sum(lookups) - lookups[rank]
         embedding = HiddenParallelEmbedding(VOCAB, WIDTH, output="tokens", distinct=distinct)
         embedding.reset_parameters(seed=1)
-        forward, backward = _calls(embedding, _ids(rank))
+        forward, back = _calls(embedding, _ids(rank))
         assert _told(forward) == [
             ("all_gather", "counts", 3 * 8),
             ("all_to_all", "ids", (world - 1) * lookups[rank] * 8),
             ("all_to_all", "rows", of_others * part),
         ]
-        assert _told(backward) == [("all_to_all", "gradients", (world - 1) * lookups[rank] * part)]
+        assert _told(back) == [("all_to_all", "gradients", (world - 1) * lookups[rank] * part)]
         assert _sent(forward, "ids", "rows") == hidden_forward_bytes(sizes, lookups[rank], of_others)
-        assert _sent(backward, "gradients") == hidden_backward_bytes(sizes, (world - 1) * lookups[rank])
+        assert _sent(back, "gradients") == hidden_backward_bytes(sizes, (world - 1) * lookups[rank])
 
 
 def _all_layouts(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
@@ -164,5 +161,5 @@ def test_a_single_process_makes_none() -> None:
         with record_collectives() as calls:
             embedding = make(VOCAB, WIDTH)
             embedding.reset_parameters(seed=1)
-            embedding(_ids(0)).sum().backward()
+            backward(embedding(_ids(0)).sum())
         assert calls == []

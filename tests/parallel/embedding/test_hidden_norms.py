@@ -16,7 +16,7 @@ from skewtool.parallel.embedding import (
 )
 from skewtool.parallel.hidden_columns import columns_of
 from skewtool.parallel.weights import grad_norm
-from tests.parallel.comparing import assert_equal, drawn, rms
+from tests.parallel.comparing import assert_equal, backward, drawn, rms
 
 Ranks = Callable[..., None]
 
@@ -31,12 +31,12 @@ def _compare(layer: nn.Module, states: Tensor, expected: Callable[..., Tensor], 
     """`layer`, with parameters `parts` by rank, and `expected(states, *parts)`. `own` and `out` cut what a rank has."""
     whole = [each.clone().requires_grad_() for each in (states, *parts)]
     result = expected(*whole)
-    result.backward(upstream)
+    backward(result, upstream)
     for parameter, part in zip(layer.parameters(), parts, strict=True):
         parameter.data.copy_(own(part) if parameter.shape != part.shape else part)
     mine = own(states).clone().requires_grad_()
     found = layer(mine)
-    found.backward(out(upstream))
+    backward(found, out(upstream))
     assert_equal(found.detach(), out(result.detach()), f"values of {layer}")
     for mine_too, each in zip((mine, *layer.parameters()), whole, strict=True):
         assert each.grad is not None
@@ -99,7 +99,7 @@ def _into_the_first_block(rank: int, world: int) -> None:
     ids = torch.tensor([10, 3, 3, 0, 7, 3])
     whole = [each.requires_grad_() for each in (table.clone(), torch.ones(hidden).double(), weight.clone())]
     expected = F.linear(F.rms_norm(F.embedding(ids, whole[0]), (hidden,), whole[1]), whole[2])
-    expected.backward(upstream)
+    backward(expected, upstream)
     embedding = HiddenParallelEmbedding(vocab, hidden, dtype=torch.float64)
     embedding.load_table(table)
     norm = HiddenShardedRMSNorm(hidden, dtype=torch.float64)
@@ -107,11 +107,12 @@ def _into_the_first_block(rank: int, world: int) -> None:
     linear.weight.data.copy_(_of_rank(weight, rank, world))
     with record_collectives() as calls:
         output = linear(norm(embedding(ids)))
-        output.backward(upstream)
+        backward(output, upstream)
     assert_equal(output.detach(), expected.detach(), "output")
     for module, each in zip((embedding, norm, linear), whole, strict=True):
         assert each.grad is not None
-        assert_equal(module.weight.grad, _of_rank(each.grad, rank, world), f"gradient of {module}")
+        (parameter,) = module.parameters()
+        assert_equal(parameter.grad, _of_rank(each.grad, rank, world), f"gradient of {module}")
     assert [(call.kind, call.what, call.payload_bytes) for call in calls] == [
         ("all_reduce", "statistics", tokens * 8),
         ("all_reduce", "partial sums", tokens * 3 * 8),

@@ -18,7 +18,7 @@ from skewtool.parallel.embedding import (
 from skewtool.parallel.hidden_columns import columns_of
 from skewtool.parallel.tokens import own_tokens
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn, rms, sum_by_id
+from tests.parallel.comparing import assert_equal, backward, drawn, rms, sum_by_id
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -90,7 +90,7 @@ def _sharded(
     embedding = layout.make(*table.shape, shard_map, dtype=table.dtype)
     embedding.load_table(table)
     rows = embedding(ids)
-    rows.backward(layout.part(upstream, rank, world))
+    backward(rows, layout.part(upstream, rank, world))
     assert embedding.weight.grad is not None
     if isinstance(embedding, HiddenParallelEmbedding):
         return rows.detach(), embedding.weight.grad

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from skewtool.parallel.embedding import RoutedEmbedding
 from skewtool.parallel.routing import FixedCapacityRoute, Route
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -31,7 +31,7 @@ def _adam(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
     for step in range(3):
         optimizer.zero_grad()
         ids = torch.cat([_batch(source, step) for source in range(world)])
-        F.mse_loss(F.embedding(ids, whole), targets[ids], reduction="sum").backward()
+        backward(F.mse_loss(F.embedding(ids, whole), targets[ids], reduction="sum"))
         optimizer.step()
     for name, shard_map in maps.items():
         embedding = RoutedEmbedding(VOCAB, WIDTH, shard_map, dtype=torch.float64)
@@ -40,7 +40,7 @@ def _adam(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
         for step in range(3):
             sharded.zero_grad()
             ids = _batch(rank, step)
-            F.mse_loss(embedding(ids), targets[ids], reduction="sum").backward()
+            backward(F.mse_loss(embedding(ids), targets[ids], reduction="sum"))
             embedding.synchronize_copies()
             sharded.step()
             held = torch.tensor(shard_map.token_at[rank]).long()

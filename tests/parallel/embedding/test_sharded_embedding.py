@@ -16,7 +16,7 @@ from skewtool.parallel.embedding import (
     VocabParallelEmbedding,
 )
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import drawn, sum_by_id
+from tests.parallel.comparing import backward, drawn, sum_by_id
 from tests.parallel.maps import VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -127,7 +127,7 @@ def _two_tables_twice(rank: int, world: int) -> None:
         two.load_table(drawn(VOCAB, WIDTH, seed=2))
         outputs = [one(few), two(many), one(many), two(few)]
         for factor, rows in enumerate(outputs, start=1):
-            (factor * rows).sum().backward()
+            backward((factor * rows).sum())
         for embedding, of_few, of_many in ((one, 1, 3), (two, 4, 2)):
             expected = of_many * torch.ones(VOCAB, WIDTH) + of_few * few.bincount(minlength=VOCAB)[:, None]
             if name in OWN_IDS:

@@ -14,7 +14,7 @@ from skewtool.parallel.collectives import record_collectives
 from skewtool.parallel.head import VocabParallelLMHead, linear_cross_entropy, vocab_parallel_cross_entropy
 from skewtool.parallel.home_rows import home_rows_of
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, close, drawn
+from tests.parallel.comparing import assert_equal, backward, close, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -32,11 +32,11 @@ def _check(logits: Tensor, labels: Tensor, shard_map: ShardMap, what: str, toler
     """Loss and local gradient against `F.cross_entropy` of logits [N, V] in float64."""
     whole = logits[:, : shard_map.real_vocab].clone().requires_grad_()
     expected = F.cross_entropy(whole, labels, **options)
-    expected.sum().backward()
+    backward(expected.sum())
     assert whole.grad is not None
     own = _own_columns(logits, shard_map, padding=100.0)
     loss = vocab_parallel_cross_entropy(own, labels, shard_map, **options)
-    loss.sum().backward()
+    backward(loss.sum())
     assert own.grad is not None
     assert torch.isfinite(loss).all(), what
     assert_equal(loss.detach(), expected.detach(), f"loss, {what}", tolerance)
@@ -147,7 +147,7 @@ def _bad_labels(rank: int, world: int, maps: list[ShardMap]) -> None:
                     vocab_parallel_cross_entropy(logits, labels, shard_map)
                 for tokens in ("replicated", "partitioned"):
                     with pytest.raises(LabelError, match=message):
-                        linear_cross_entropy(hidden, rows, labels, shard_map, tokens=tokens)  # type: ignore[arg-type]
+                        linear_cross_entropy(hidden, rows, labels, shard_map, tokens=tokens)
         vocab_parallel_cross_entropy(logits, torch.tensor([1, -100, 2, 3]), shard_map)  # nobody was left behind
 
 
@@ -170,12 +170,12 @@ def _ignored(rank: int, world: int, shard_map: ShardMap) -> None:
             own = _own_columns(logits[:, :number], shard_map)
             loss = vocab_parallel_cross_entropy(own, nothing, shard_map, reduction=reduction)  # type: ignore[arg-type]
             assert torch.equal(loss, expected.double())
-            loss.sum().backward()
+            backward(loss.sum())
             assert torch.equal(own.grad, torch.zeros_like(own)), reduction  # type: ignore[arg-type]
         own = _own_columns(logits[:, :number], shard_map)
         loss = vocab_parallel_cross_entropy(own, nothing, shard_map, nan_if_empty=True)
         assert loss.isnan()
-        loss.backward()
+        backward(loss)
         assert torch.equal(own.grad, torch.zeros_like(own))  # type: ignore[arg-type]
 
 
@@ -188,7 +188,7 @@ def test_where_no_label_counts_the_mean_is_zero(on_ranks: Ranks, world: int) -> 
 def test_torch_gives_nan_and_zero_gradients_where_no_label_counts() -> None:
     logits = drawn(2, 3, seed=1).requires_grad_()
     loss = F.cross_entropy(logits, torch.tensor([-100, -100]))
-    loss.backward()
+    backward(loss)
     assert loss.isnan()
     assert torch.equal(logits.grad, torch.zeros(2, 3).double())  # type: ignore[arg-type]
 
@@ -202,7 +202,7 @@ def _any_ignore_index(rank: int, world: int, shard_map: ShardMap) -> None:
     labels = torch.tensor([-100, 7, 58, 1, 0, 3])
     own = _own_columns(logits, shard_map)
     loss = vocab_parallel_cross_entropy(own, labels, shard_map)
-    loss.backward()
+    backward(loss)
     assert close(loss.detach(), F.cross_entropy(logits[1:, :REAL_VOCAB], labels[1:]))
     assert own.grad is not None
     assert torch.isfinite(own.grad).all()
@@ -236,7 +236,7 @@ def _not_overwritten(rank: int, world: int, shard_map: ShardMap) -> None:
         before = own.detach().clone()
         loss = vocab_parallel_cross_entropy(own, labels, shard_map, label_smoothing=0.1, z_loss=0.1)
         assert loss.dtype == torch.promote_types(dtype, torch.float32)
-        loss.backward()
+        backward(loss)
         assert torch.equal(own, before)
         assert own.grad is not None
         assert own.grad.dtype == dtype
@@ -294,7 +294,7 @@ def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
     for options, sums in (({}, 2), ({"label_smoothing": 0.1, "z_loss": 0.1}, 3)):
         for check, first in ((True, [("all_gather", "counts", 16)]), (False, [])):
             with record_collectives() as calls:
-                vocab_parallel_cross_entropy(own, labels, shard_map, check_labels=check, **options).backward()  # type: ignore[arg-type]
+                backward(vocab_parallel_cross_entropy(own, labels, shard_map, check_labels=check, **options))  # type: ignore[arg-type]
             assert [(call.kind, call.what, call.payload_bytes) for call in calls] == [
                 *first,
                 ("all_reduce", "statistics", 5 * 4),

@@ -11,7 +11,7 @@ from torch import Tensor
 from skewtool.parallel.collectives import record_collectives
 from skewtool.parallel.head import VocabParallelLMHead, vocab_parallel_cross_entropy
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -57,7 +57,7 @@ def _shares_add_up(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
         logits = F.linear(whole_states, whole)[..., :REAL_VOCAB].flatten(0, 1)
         divisor = (labels >= 0).sum().clamp(min=1)
         expected = F.cross_entropy(logits, labels.flatten(), reduction="sum") / divisor
-        expected.backward()
+        backward(expected)
         assert whole.grad is not None
         assert whole_states.grad is not None
         for name in ("balanced", "empty slots"):
@@ -68,10 +68,11 @@ def _shares_add_up(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
             row_gradients = torch.where((held >= 0)[:, None], whole.grad[held.clamp(min=0)], 0)
             hidden = states[rank // 2].clone().requires_grad_()
             for way, loss_of in _losses(head, hidden, labels[rank // 2], data_parallel_group=data_group).items():
-                hidden.grad = head.weight.grad = None
+                head.zero_grad()
+                hidden.grad = torch.zeros_like(hidden)
                 with record_collectives() as calls:
                     share = loss_of()
-                    share.backward()
+                    backward(share)
                 about = f"{what}, from {way}, {name}"
                 assert_equal(_summed(share, data_group), expected.detach(), f"sum of the shares, {about}")
                 assert head.weight.grad is not None
@@ -102,7 +103,7 @@ def _nan_where_nothing_counts(rank: int, world: int, shard_map: ShardMap) -> Non
         for loss_of in _losses(head, hidden, labels, data_parallel_group=data_group, nan_if_empty=True).values():
             loss = loss_of()
             assert loss.isnan() == all_nan
-            loss.backward()
+            backward(loss)
     assert hidden.grad is not None
     assert torch.isfinite(hidden.grad).all()
 

@@ -9,19 +9,21 @@ import torch.distributed as dist
 from torch import Tensor
 
 from skewtool.errors import LabelError, MapError
-from skewtool.parallel.collectives import record_collectives
+from skewtool.parallel.collectives import Collective, record_collectives
 from skewtool.parallel.embedding import RoutedEmbedding
 from skewtool.parallel.head import HiddenParallelLMHead, VocabParallelLMHead
 from skewtool.parallel.hidden_columns import columns_of
 from skewtool.parallel.home_rows import home_rows_of
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
 
 WIDTH = 5
 TOKENS = 6
+
+Told = list[tuple[str, str, int]]
 
 HEADS: tuple[Any, ...] = (VocabParallelLMHead, HiddenParallelLMHead)
 
@@ -49,7 +51,7 @@ def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match='"replicated" or "vocab", got \'hidden\''):
         HiddenParallelLMHead(4, WIDTH, output="hidden")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='"replicated" or "partitioned", got \'mine\''):
-        VocabParallelLMHead(4, WIDTH)(torch.zeros(1, WIDTH), "mine")  # type: ignore[arg-type]
+        VocabParallelLMHead(4, WIDTH)(torch.zeros(1, WIDTH), "mine")
 
 
 def _initial_values(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
@@ -91,7 +93,7 @@ def _shapes(rank: int, world: int, shard_map: ShardMap) -> None:
     assert_equal(logits[:, home.is_class], whole.flatten(0, 1)[:, home.ids[home.is_class]], "logits of all tokens")
     for output in ("replicated", "vocab"):
         columns = columns_of(WIDTH, world, rank)
-        parallel = HiddenParallelLMHead(VOCAB, WIDTH, shard_map, output=output, dtype=torch.float64)  # type: ignore[arg-type]
+        parallel = HiddenParallelLMHead(VOCAB, WIDTH, shard_map, output=output, dtype=torch.float64)
         parallel.load_table(table)
         for states in (hidden, hidden[0, 0], hidden[:, :0]):
             logits = parallel(states[..., columns.start : columns.stop])
@@ -104,14 +106,17 @@ def test_hidden_states_may_have_any_shape(on_ranks: Ranks) -> None:
     on_ranks(2, _shapes, maps_of(2)["balanced"])
 
 
-def _calls(head: Any, hidden: Tensor, *options: str) -> tuple[list[tuple[str, str, int]], list[tuple[str, str, int]]]:
+def _told(calls: list[Collective]) -> Told:
+    return [(call.kind, call.what, call.payload_bytes) for call in calls]
+
+
+def _calls(head: Any, hidden: Tensor, *options: str) -> tuple[Told, Told]:
     """Those of forward, and of backward."""
     with record_collectives() as forward:
         logits = head(hidden.requires_grad_(), *options)
-    with record_collectives() as backward:
-        logits.masked_fill(logits == -torch.inf, 0).sum().backward()
-    told = [[(call.kind, call.what, call.payload_bytes) for call in calls] for calls in (forward, backward)]
-    return told[0], told[1]
+    with record_collectives() as back:
+        backward(logits.masked_fill(logits == -torch.inf, 0).sum())
+    return _told(forward), _told(back)
 
 
 def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
@@ -141,10 +146,10 @@ def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
     logits = [("reduce_scatter", "logits", TOKENS * world * shard_map.home_slots * 4)]
     of_bias = ("all_reduce", "gradients", VOCAB * 4)
     of_logits = ("all_gather", "gradients", TOKENS * shard_map.home_slots * 4)
-    forward, backward = _calls(hidden, part)
-    assert (forward, sorted(backward)) == (logits, sorted([of_bias, of_logits]))
-    forward, backward = _calls(hidden, whole, "replicated")
-    assert (forward, sorted(backward)) == (logits, sorted([of_bias, of_logits, of_states]))
+    forward, back = _calls(hidden, part)
+    assert (forward, sorted(back)) == (logits, sorted([of_bias, of_logits]))
+    forward, back = _calls(hidden, whole, "replicated")
+    assert (forward, sorted(back)) == (logits, sorted([of_bias, of_logits, of_states]))
 
 
 def test_kind_number_and_bytes_of_collectives_are_those_promised(on_ranks: Ranks) -> None:

@@ -10,7 +10,7 @@ import torch
 from skewtool.parallel.head import HiddenParallelLMHead, VocabParallelLMHead, vocab_parallel_cross_entropy
 from skewtool.parallel.home_rows import home_rows_of
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, rms, sum_by_id
+from tests.parallel.comparing import assert_equal, backward, rms, sum_by_id
 from tests.parallel.head.unsharded import OPTIONS, Options, Problem, Solution, logits_of, loss_of, solve
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
@@ -29,7 +29,7 @@ def _share(rank: int, world: int) -> slice:
 
 
 def _head(problem: Problem, shard_map: ShardMap, options: Options) -> VocabParallelLMHead:
-    head = VocabParallelLMHead(*problem.table.shape, shard_map, dtype=problem.table.dtype, **options.head)
+    head = VocabParallelLMHead(problem.vocab, problem.width, shard_map, dtype=problem.table.dtype, **options.head)
     head.load_table(problem.table, problem.bias)
     return head
 
@@ -52,7 +52,7 @@ def _logits_and_their_loss(problem: Problem, shard_map: ShardMap, options: Optio
     before = logits.detach().clone()
     loss = vocab_parallel_cross_entropy(logits, problem.labels, shard_map, reduction=reduction, **options.loss)
     assert_equal(loss.detach(), solution.loss, f"loss, {what}")
-    loss.backward(problem.upstream(reduction))
+    backward(loss, problem.upstream(reduction))
     assert torch.equal(logits, before), "logits were overwritten"
     assert_equal(hidden.grad, solution.hidden, f"gradient of hidden states, {what}")
     _check_parameters(head, solution, shard_map, what)
@@ -72,7 +72,7 @@ def _from_hidden_states(
     )  # fmt: skip
     per_token = reduction == "none"
     assert_equal(loss.detach(), solution.loss[tokens] if per_token else solution.loss, f"loss, {what}")
-    loss.backward(problem.upstream(reduction)[tokens] if per_token else problem.upstream(reduction))
+    backward(loss, problem.upstream(reduction)[tokens] if per_token else problem.upstream(reduction))
     assert_equal(hidden.grad, solution.hidden[tokens], f"gradient of hidden states, {what}")
     _check_parameters(head, solution, shard_map, what)
 
@@ -85,7 +85,7 @@ def _partitioned_logits(problem: Problem, shard_map: ShardMap, options: Options,
     logits = head(hidden, tokens="partitioned")
     loss = vocab_parallel_cross_entropy(logits, problem.labels, shard_map, **options.loss)
     assert_equal(loss.detach(), solution.loss, f"loss, {what}")
-    loss.backward(problem.upstream("mean"))
+    backward(loss, problem.upstream("mean"))
     assert_equal(hidden.grad, solution.hidden[tokens], f"gradient of hidden states, {what}")
     _check_parameters(head, solution, shard_map, what)
 
@@ -99,6 +99,8 @@ def _vocab_parallel(rank: int, world: int, maps: dict[str, ShardMap], maps_of_th
         problem = Problem.of(vocab, real_vocab, WIDTH, TOKENS)
         for row, (name, shard_map) in enumerate(each.items()):
             for column, options in enumerate(all_options):
+                if world > 2 and (row + column + world) % 2:
+                    continue  # the other half on one rank more or less
                 reduction = REDUCTIONS[(row + column) % 3]  # each with each option, over the maps
                 chunk = (None, 9, 1 if row + column == 1 else 5)[(row + 2 * column) % 3]
                 what = f"{name}, {vocab} ids, {options}, {reduction}, chunks of {chunk}"
@@ -118,7 +120,8 @@ def _hidden_parallel_head(
     problem: Problem, shard_map: ShardMap, options: Options, output: Any, states: Literal["hidden", "replicated"]
 ) -> None:
     what = f"{output} of {states} states, {options}"
-    head = HiddenParallelLMHead(*problem.table.shape, shard_map, output=output, dtype=torch.float64, **options.head)
+    kind = {"dtype": torch.float64, **options.head}
+    head = HiddenParallelLMHead(problem.vocab, problem.width, shard_map, output=output, **kind)
     head.load_table(problem.table, problem.bias)
     columns = slice(head.columns.start, head.columns.stop)
     own = columns if states == "hidden" else slice(None)
@@ -131,7 +134,7 @@ def _hidden_parallel_head(
         assert (logits[:, problem.real_vocab :] == -torch.inf).all()
         loss = loss_of(logits[:, : problem.real_vocab], problem.labels, "mean", **options.loss)
     assert_equal(loss.detach(), solution.loss, f"loss, {what}")
-    loss.backward(problem.upstream("mean"))
+    backward(loss, problem.upstream("mean"))
     assert_equal(hidden.grad, solution.hidden[:, own], f"gradient of hidden states, {what}")
     assert_equal(head.weight.grad, solution.table[:, columns], f"gradient of the weight, {what}")
     if head.bias is not None:
@@ -147,8 +150,8 @@ def _hidden_parallel(rank: int, world: int, maps: dict[str, ShardMap], maps_of_t
         for row, shard_map in enumerate(each.values()):
             options = OPTIONS[row % len(OPTIONS)]
             for output in ("replicated", "vocab"):
-                for states in ("hidden", "replicated"):
-                    _hidden_parallel_head(problem, shard_map, options, output, states)  # type: ignore[arg-type]
+                _hidden_parallel_head(problem, shard_map, options, output, "hidden")
+                _hidden_parallel_head(problem, shard_map, options, output, "replicated")
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, pytest.param(8, marks=pytest.mark.slow)])
@@ -185,7 +188,7 @@ def _in_fewer_bits(problem: Problem, shard_map: ShardMap, options: Options, part
     else:
         labels, upstream = problem.labels, problem.weight
         loss = vocab_parallel_cross_entropy(head(hidden, tokens), labels, shard_map, reduction="none", **options.loss)
-    loss.backward(upstream)
+    backward(loss, upstream)
     assert hidden.grad is not None
     return Solution(loss.detach(), hidden.grad, sum_by_id(head.weight.grad, shard_map), problem.bias)
 

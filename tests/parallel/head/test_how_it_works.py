@@ -26,6 +26,7 @@ from torch import Tensor
 
 from skewtool.parallel.head import vocab_parallel_cross_entropy
 from skewtool.sharding import ShardMap
+from tests.parallel.comparing import backward
 
 Ranks = Callable[..., None]
 
@@ -58,7 +59,7 @@ def _unsharded(labels: Tensor) -> tuple[Tensor, Tensor]:
     """The loss of each token by torch, and the gradient of the logits of the five classes."""
     logits = LOGITS[:, :5].clone().requires_grad_()
     losses = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="none")
-    losses.sum().backward()
+    backward(losses.sum())
     assert logits.grad is not None
     return losses.detach(), logits.grad
 
@@ -88,7 +89,7 @@ def _on_two_ranks(rank: int, world: int) -> None:
         expected_losses, expected_gradient = _unsharded(torch.tensor(labels))
         mine = LOGITS[:, 3 * rank : 3 * rank + 3].clone().requires_grad_()  # three columns: this rank's, padding included
         losses = vocab_parallel_cross_entropy(mine, torch.tensor(labels), SHARD_MAP, reduction="none")
-        losses.sum().backward()
+        backward(losses.sum())
         assert mine.grad is not None
 
         # Both ranks have the loss of every token, whoever has its target.
@@ -123,7 +124,7 @@ def test_local_softmax_would_be_wrong() -> None:
             owner, column = divmod(label, 3)
             own = LOGITS[token, 3 * owner : [3, 5][owner]].clone().requires_grad_()
             local = F.cross_entropy(own, torch.tensor(column))
-            local.backward()
+            backward(local)
             assert own.grad is not None
             # The other rank's classes are missing in the sum, so the loss is too small ...
             assert local < losses[token] - 1e-3

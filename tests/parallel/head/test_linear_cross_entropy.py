@@ -1,5 +1,6 @@
 """`linear_cross_entropy` beside its equality with the unsharded loss: edges, gradients on demand, collectives, memory."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from skewtool.parallel.collectives import Collective, record_collectives
 from skewtool.parallel.head import cross_entropy, linear_cross_entropy, vocab_parallel_cross_entropy
 from skewtool.parallel.weights import shard_weight
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn, sum_by_id
+from tests.parallel.comparing import assert_equal, backward, drawn, sum_by_id
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -47,7 +48,7 @@ def _nothing_counts(rank: int, world: int, shard_map: ShardMap) -> None:
                         assert loss.isnan(), what
                     else:
                         assert not loss.any(), what
-                    loss.sum().backward()
+                    backward(loss.sum())
                     assert torch.equal(hidden.grad, torch.zeros_like(hidden)), what  # type: ignore[arg-type]
                     assert torch.equal(weight.grad, torch.zeros_like(weight)), what  # type: ignore[arg-type]
 
@@ -66,14 +67,14 @@ def _home_rows_or_all_slots(rank: int, world: int, shard_map: ShardMap) -> None:
         weight = weight.detach()[:rows].clone().requires_grad_()
         before = hidden.detach().clone(), weight.detach().clone()
         loss = linear_cross_entropy(hidden.view(2, 3, WIDTH), weight, labels, shard_map)
-        loss.backward()
+        backward(loss)
         assert torch.equal(hidden, before[0]), "hidden states were overwritten"
         assert torch.equal(weight, before[1]), "the weight was overwritten"
         assert weight.grad is not None
         assert not weight.grad[shard_map.home_slots :].any(), "copies are no rows of the head"
         results.append((loss.detach(), hidden.grad, sum_by_id(weight.grad, shard_map)))
     for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)  # type: ignore[arg-type]
+        assert torch.equal(one, other)
 
 
 def test_the_weight_is_home_rows_or_all_slots(on_ranks: Ranks) -> None:
@@ -92,10 +93,13 @@ def _gradients_on_demand(rank: int, world: int, shard_map: ShardMap) -> None:
                 tensor.requires_grad_(name in wanted)
             with record_collectives() as calls:
                 loss = linear_cross_entropy(hidden, weight, labels, shard_map, bias=bias, reduction=reduction)
-                loss.sum().backward()
+                backward(loss.sum())
             expected = expected or {name: tensor.grad for name, tensor in given.items()}
             for name, tensor in given.items():
-                assert_equal(tensor.grad, expected[name], name) if name in wanted else tensor.grad is None
+                if name in wanted:
+                    assert_equal(tensor.grad, expected[name], name)
+                else:
+                    assert tensor.grad is None
             assert any(call.what == "gradients" for call in calls) == ("hidden" in wanted)
         with torch.no_grad(), record_collectives() as calls:
             assert_equal(linear_cross_entropy(hidden, weight, labels, shard_map, reduction=reduction), loss.detach(), "loss")
@@ -111,16 +115,15 @@ def test_backward_goes_once_unless_there_is_a_loss_per_token() -> None:
     hidden, weight = _tensors(shard_map, 0, 4)
     labels = torch.tensor([1, 2, 3, 4])
     loss = linear_cross_entropy(hidden, weight, labels, shard_map)
-    loss.backward(retain_graph=True)
+    backward(loss, retain_graph=True)
     with pytest.raises(RuntimeError, match='backward once; with reduction="none" it can again'):
-        loss.backward()
-    hidden.grad = None
+        backward(loss)
+    hidden, weight = _tensors(shard_map, 0, 4)
     losses = linear_cross_entropy(hidden, weight, labels, shard_map, reduction="none")
-    losses.sum().backward(retain_graph=True)
-    once = hidden.grad
-    assert once is not None
-    once = once.clone()
-    losses.sum().backward()
+    backward(losses.sum(), retain_graph=True)
+    assert hidden.grad is not None
+    once = hidden.grad.clone()
+    backward(losses.sum())
     assert_equal(hidden.grad, 2 * once, "gradient after two passes")
 
 
@@ -129,7 +132,7 @@ def _dtypes(rank: int, world: int, shard_map: ShardMap) -> None:
         for tokens in TOKENS:
             hidden, weight = _tensors(shard_map, rank, 5, dtype)
             loss = linear_cross_entropy(hidden, weight, torch.tensor([1, 0, 58, -100, 7]), shard_map, tokens=tokens)
-            loss.backward()
+            backward(loss)
             assert hidden.grad is not None
             assert weight.grad is not None
             assert (loss.dtype, hidden.grad.dtype, weight.grad.dtype) == (torch.float32, dtype, dtype)
@@ -149,11 +152,11 @@ def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
     dtype, row = torch.bfloat16, WIDTH * 2
     for smoothing, sums in ((0.0, 2), (0.1, 3)):
         chunk = [("all_reduce", "statistics", 4 * 4), ("all_reduce", "statistics", sums * 4 * 4)]
-        back = [("all_reduce", "gradients", 4 * WIDTH * 4)]
+        of_hidden = [("all_reduce", "gradients", 4 * WIDTH * 4)]
         checked = [("all_gather", "counts", 16)]
-        for reduction, forward, backward in (
-            ("mean", checked + 2 * (chunk + back), []),
-            ("none", checked + 2 * chunk, 2 * (chunk + back)),
+        for reduction, forward, back in (
+            ("mean", checked + 2 * (chunk + of_hidden), []),
+            ("none", checked + 2 * chunk, 2 * (chunk + of_hidden)),
         ):
             hidden, weight = _tensors(shard_map, rank, 8, dtype)
             options: dict[str, Any] = {"reduction": reduction, "label_smoothing": smoothing, "tokens_per_chunk": 4}
@@ -161,8 +164,8 @@ def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
                 loss = linear_cross_entropy(hidden, weight, labels, shard_map, **options)
             assert _told(calls) == forward
             with record_collectives() as calls:
-                loss.sum().backward()
-            assert _told(calls) == backward
+                backward(loss.sum())
+            assert _told(calls) == back
 
         own = slice(0, 5) if rank == 0 else slice(5, 8)
         sizes = (2, 2, 1)  # of each rank's tokens, 5 at most
@@ -178,7 +181,7 @@ def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
         with_gradients = [
             [*each, ("reduce_scatter", "gradients", 2 * size * WIDTH * 4)] for each, size in zip(softmax, sizes, strict=True)
         ]
-        for reduction, forward, backward in (
+        for reduction, forward, back in (
             ("mean", counted + [each for part in with_gradients for each in part], []),
             (
                 "none",
@@ -193,19 +196,19 @@ def _collectives(rank: int, world: int, shard_map: ShardMap) -> None:
                 loss = linear_cross_entropy(part, weight, labels[own], shard_map, tokens="partitioned", **options)
             assert _told(calls) == forward
             with record_collectives() as calls:
-                loss.sum().backward()
-            assert _told(calls) == backward
+                backward(loss.sum())
+            assert _told(calls) == back
 
 
 def test_kind_number_and_bytes_of_collectives_are_those_promised(on_ranks: Ranks) -> None:
     on_ranks(2, _collectives, maps_of(2)["balanced"])
 
 
-class _LargestTensor(TorchDispatchMode):
+class _LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Remembers the number of elements of the largest tensor that any operator made, views left out."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.elements = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -218,26 +221,30 @@ class _LargestTensor(TorchDispatchMode):
 
 
 def _largest_tensor(rank: int, world: int, shard_map: ShardMap) -> None:
-    number, chunk = 200, 8
-    rows = shard_map.home_slots
-    own = -(-number // world)
-    limit = max(chunk * rows, shard_map.num_slots * WIDTH, number * WIDTH)
-    assert number * rows > 3 * limit
-    assert own * rows > 2 * limit
+    number, chunk, own = 80, 10, slice(40 * rank, 40 * rank + 40)
+    limit = max(chunk * shard_map.home_slots, shard_map.num_slots * WIDTH, number * WIDTH)
+    assert 40 * shard_map.home_slots > 2 * limit, "logits of all tokens, or of one rank's, would be seen"
     labels = torch.arange(number) % REAL_VOCAB
-    for dtype in (torch.float32, torch.bfloat16):
-        for options in ({}, {"label_smoothing": 0.1, "z_loss": 0.1, "soft_cap": 3.0, "temperature": 2.0}):
-            for reduction in ("mean", "none"):
-                for tokens, mine in (("replicated", slice(None)), ("partitioned", slice(rank * own, (rank + 1) * own))):
-                    hidden, weight = _tensors(shard_map, rank, number, dtype)
-                    part = hidden.detach()[mine].clone().requires_grad_()
-                    with _LargestTensor() as largest:
-                        loss = linear_cross_entropy(
-                            part, weight, labels[mine], shard_map, tokens=tokens, reduction=reduction,  # type: ignore[arg-type]
-                            tokens_per_chunk=chunk, **options,
-                        )  # fmt: skip
-                        loss.sum().backward()
-                    assert 0 < largest.elements <= limit, (largest.elements, tokens, reduction, options, dtype)
+    everything: dict[str, Any] = {"label_smoothing": 0.1, "z_loss": 0.1, "soft_cap": 3.0, "temperature": 2.0}
+    for dtype, options, reduction, tokens in itertools.product(
+        (torch.float32, torch.bfloat16), ({}, everything), REDUCTIONS[1:], TOKENS
+    ):
+        part = slice(None) if tokens == "replicated" else own
+        hidden, weight = _tensors(shard_map, rank, number, dtype)
+        hidden = hidden.detach()[part].clone().requires_grad_()
+        with _LargestTensor() as largest:
+            loss = linear_cross_entropy(
+                hidden,
+                weight,
+                labels[part],
+                shard_map,
+                tokens=tokens,
+                reduction=reduction,
+                tokens_per_chunk=chunk,
+                **options,
+            )
+            backward(loss.sum())
+        assert 0 < largest.elements <= limit, (largest.elements, dtype, options, reduction, tokens)
 
 
 def test_there_is_never_a_buffer_of_all_logits(on_ranks: Ranks) -> None:
@@ -253,7 +260,7 @@ def test_the_loss_of_logits_makes_no_second_copy_of_them(monkeypatch: pytest.Mon
         loss = vocab_parallel_cross_entropy(logits, torch.arange(100) % VOCAB, ShardMap.contiguous(VOCAB, 1), z_loss=0.1)
     assert largest.elements == 4 * VOCAB
     with _LargestTensor() as largest:
-        loss.backward()
+        backward(loss)
     assert largest.elements == 100 * VOCAB
     assert_equal(loss.detach(), _reference(logits.detach()), "loss in blocks", 1e-5)
 
@@ -273,6 +280,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         linear_cross_entropy(hidden, weight, labels[:1], shard_map)
     with pytest.raises(LabelError, match='tokens must be "replicated" or "partitioned", got \'all\''):
         linear_cross_entropy(hidden, weight, labels, shard_map, tokens="all")  # type: ignore[arg-type]
-    for name in ("soft_cap", "temperature"):
-        with pytest.raises(LabelError, match=f"{name} must be above 0, got 0"):
-            linear_cross_entropy(hidden, weight, labels, shard_map, **{name: 0.0})
+    with pytest.raises(LabelError, match="soft_cap must be above 0, got 0"):
+        linear_cross_entropy(hidden, weight, labels, shard_map, soft_cap=0.0)
+    with pytest.raises(LabelError, match="temperature must be above 0, got 0"):
+        linear_cross_entropy(hidden, weight, labels, shard_map, temperature=0.0)

@@ -10,7 +10,7 @@ from skewtool.parallel.collectives import record_collectives
 from skewtool.parallel.head import entropy, log_prob
 from skewtool.parallel.home_rows import home_rows_of
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -39,8 +39,8 @@ def _equal_the_unsharded(rank: int, world: int, maps: dict[str, ShardMap]) -> No
                 else:
                     every = torch.log_softmax(whole, -1).gather(-1, ids.clamp(min=0)[..., None]).squeeze(-1)
                     expected, found = torch.where(ids >= 0, every, 0), log_prob(own, ids, shard_map)
-                found.backward(upstream)
-            expected.backward(upstream)
+                backward(found, upstream)
+            backward(expected, upstream)
             assert whole.grad is not None
             assert own.grad is not None
             assert_equal(found.detach(), expected.detach(), f"{function}, {name}")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from skewtool.parallel.head.squashing import Squashing
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 
 
 @pytest.mark.parametrize(("soft_cap", "temperature"), list(itertools.product((None, 2.0), (1.0, 0.7))))
@@ -15,7 +15,7 @@ def test_in_place_as_not_in_place(soft_cap: float | None, temperature: float) ->
     products = (3 * drawn(4, 5, seed=1)).requires_grad_()
     upstream = drawn(4, 5, seed=2)
     logits = squashing(products)
-    logits.backward(upstream)
+    backward(logits, upstream)
     found, squashed = squashing.apply_(products.detach().clone())
     assert_equal(found, logits.detach(), "logits")
     assert_equal(squashing.backward_(upstream.clone(), squashed), products.grad, "gradient")

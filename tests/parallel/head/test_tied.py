@@ -16,7 +16,7 @@ from skewtool.parallel.embedding import HiddenParallelEmbedding, RoutedEmbedding
 from skewtool.parallel.head import HiddenParallelLMHead, VocabParallelLMHead, vocab_parallel_cross_entropy
 from skewtool.parallel.weights import grad_norm
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -58,7 +58,7 @@ class Whole(nn.Module):
 
     def __init__(self, table: Tensor, with_body: bool) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(*table.shape, _weight=table.clone())
+        self.embedding = nn.Embedding.from_pretrained(table.clone(), freeze=False)  # type: ignore[no-untyped-call]
         self.body = nn.Linear(WIDTH, WIDTH, dtype=torch.float64) if with_body else None
 
     def loss(self, ids: Tensor, labels: Tensor, real_vocab: int) -> Tensor:
@@ -106,9 +106,9 @@ def _trains_as_unsharded(rank: int, world: int, maps: dict[str, ShardMap]) -> No
             batches = [_batch(source, step) for source in range(world)]
             ids, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
             expected = whole.loss(ids, labels, REAL_VOCAB)
-            expected.backward()
+            backward(expected)
             loss = sharded.loss(*batches[rank])
-            loss.backward()
+            backward(loss)
             for parameter in sharded.body.parameters():  # of this rank's tokens
                 dist.all_reduce(parameter.grad)
             sharded.embedding.synchronize_copies()
@@ -140,9 +140,9 @@ def _hidden_trains_as_unsharded(rank: int, world: int, maps: dict[str, ShardMap]
         for step in range(5):
             ids, labels = _batch(0, step)
             expected = whole.loss(ids, labels, REAL_VOCAB)
-            expected.backward()
+            backward(expected)
             loss = sharded.loss(ids, labels)
-            loss.backward()
+            backward(loss)
             assert_equal(loss.detach(), expected.detach(), f"loss, {name}, step {step}")
             total = torch.nn.utils.get_total_norm([each.grad for each in whole.parameters() if each.grad is not None])
             assert_equal(grad_norm(sharded), total, f"norm of the gradient, {name}, step {step}")
@@ -184,19 +184,20 @@ def _both_uses(rank: int, world: int) -> None:
                 # Where data are parallel, ranks 2 and 3 have other batches.
                 shift = (rank // 2 if data_parallel else 0) + step
                 ids, labels = (torch.tensor(each[(rank + shift) % 2]) for each in (INPUTS, TARGETS))
-                head.loss(
+                share = head.loss(
                     embedding(ids), labels, tokens="partitioned", data_parallel_group=data_group if data_parallel else None
-                ).backward()
+                )
+                backward(share)
                 # A second use by lookup, of ids that both ranks have.
-                (0.5 * replicated(torch.tensor([1, 5])).sum()).backward()
+                backward(0.5 * replicated(torch.tensor([1, 5])).sum())
                 everyone = [0, 1] * (2 if data_parallel else 1)
                 all_ids, all_labels = (torch.tensor([each[source] for source in everyone]) for each in (INPUTS, TARGETS))
-                F.cross_entropy(F.embedding(all_ids, whole).flatten(0, 1) @ whole.t(), all_labels.flatten()).backward()
-                (0.5 * whole[[1, 5]].sum()).backward()
+                backward(F.cross_entropy(F.embedding(all_ids, whole).flatten(0, 1) @ whole.t(), all_labels.flatten()))
+                backward(0.5 * whole[[1, 5]].sum())
                 assert embedding.weight.grad is not None
                 assert whole.grad is not None
                 if data_parallel:
-                    (0.5 * whole[[1, 5]].sum()).backward()
+                    backward(0.5 * whole[[1, 5]].sum())
                     dist.all_reduce(embedding.weight.grad, group=data_group)
                 _gradient_is_the_sum(embedding, whole.grad, rank, group, f"{name}, {data_parallel}, step {step}")
                 for optimizer in (ours, theirs):

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.parallel.comparing import drawn
+from tests.parallel.comparing import backward, drawn
 
 __all__ = ["OPTIONS", "Options", "Problem", "Solution", "logits_of", "loss_of", "solve"]
 
@@ -76,13 +76,21 @@ class Problem:
             real_vocab,
         )
 
+    @property
+    def vocab(self) -> int:
+        return self.table.size(0)
+
+    @property
+    def width(self) -> int:
+        return self.table.size(1)
+
     def upstream(self, reduction: str) -> Tensor:
         return self.weight if reduction == "none" else self.weight.new_tensor(3.0)
 
     def double(self) -> "Problem":
         """The same numbers in float64."""
-        tensors = (self.table, self.bias, self.hidden, self.labels, self.weight)
-        return Problem(*(each if each is self.labels else each.double() for each in tensors), self.real_vocab)
+        table, bias, hidden, weight = (each.double() for each in (self.table, self.bias, self.hidden, self.weight))
+        return Problem(table, bias, hidden, self.labels, weight, self.real_vocab)
 
 
 @lru_cache(maxsize=64)
@@ -90,7 +98,7 @@ def solve(problem: Problem, options: Options, reduction: str) -> Solution:
     hidden, table, bias = (each.clone().requires_grad_() for each in (problem.hidden, problem.table, problem.bias))
     logits = logits_of(hidden, table, bias, options)
     loss = loss_of(logits[:, : problem.real_vocab], problem.labels, reduction, **options.loss)
-    loss.backward(problem.upstream(reduction).to(loss.dtype))
+    backward(loss, problem.upstream(reduction).to(loss.dtype))
     gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in (hidden, table, bias)]
     return Solution(loss.detach(), *gradients)
 

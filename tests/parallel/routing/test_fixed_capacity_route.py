@@ -13,7 +13,7 @@ from skewtool.parallel.collectives import Collective, record_collectives
 from skewtool.parallel.routing import FixedCapacityRoute, Route, requests
 from skewtool.parallel.routing.slots import Slots, _choose, choose
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -37,12 +37,12 @@ def _equals_the_exact_route(rank: int, world: int, maps: dict[str, ShardMap]) ->
             upstream = drawn(*ids.shape, WIDTH, seed=rank)
             exact = _local(shard_map, rank)
             rows = Route.build(ids, shard_map).lookup(exact)
-            rows.backward(upstream)
+            backward(rows, upstream)
             for capacity in (1, 4, 1000):
                 weight = _local(shard_map, rank)
                 route = FixedCapacityRoute.build(ids, shard_map, capacity=capacity)
                 found = route.lookup(weight)
-                found.backward(upstream)
+                backward(found, upstream)
                 what = f"{name}, capacity {capacity}, {ids.numel()} ids"
                 assert torch.equal(found, rows), what
                 # What overflows may be served by another slot, so gradients are compared where there is one slot alone.
@@ -61,7 +61,7 @@ def _overflow_is_counted(rank: int, world: int, shard_map: ShardMap) -> None:
     for capacity in (1, 3, 7):
         expected = 0
         for source in range(world):
-            homes = torch.tensor(shard_map.shard_of)[_ids(source).unique()]
+            homes = torch.tensor(shard_map.shard_of)[torch.unique(_ids(source))]
             expected += int((homes.bincount(minlength=world) - capacity).clamp(min=0).sum())
         assert FixedCapacityRoute.build(_ids(rank), shard_map, capacity=capacity).overflow() == expected
 
@@ -91,7 +91,7 @@ def test_there_must_be_room() -> None:
 WAITING = {"local_scalar_dense", "nonzero", "unique2", "unique_dim", "masked_select", "is_nonzero", "equal", "bincount"}
 
 
-class _NothingWaits(TorchDispatchMode):
+class _NothingWaits(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses operators whose result has a shape or value that the host must learn from the device."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -108,7 +108,7 @@ def _choose_as_a_gpu(ids: Tensor, slots: Slots, valid: Tensor) -> Tensor:
 
 def _build_and_look_up(ids: Tensor, shard_map: ShardMap, weight: Tensor) -> list[Collective]:
     with record_collectives() as calls:
-        FixedCapacityRoute.build(ids, shard_map, capacity=4).lookup_what_fits(weight).sum().backward()
+        backward(FixedCapacityRoute.build(ids, shard_map, capacity=4).lookup_what_fits(weight).sum())
     return calls
 
 
@@ -118,7 +118,7 @@ def _shapes_and_waiting(rank: int, world: int, maps: dict[str, ShardMap]) -> Non
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(requests, "choose", _choose_as_a_gpu)
             _build_and_look_up(_ids(rank), shard_map, weight)  # makes the tables of the map, once
-            with _NothingWaits():
+            with _NothingWaits():  # type: ignore[no-untyped-call]
                 everyone = [
                     _build_and_look_up(ids, shard_map, weight)
                     for ids in (_ids(rank, 1), _ids(rank, 2), torch.zeros(40, dtype=torch.int64))

@@ -10,7 +10,7 @@ from skewtool.errors import RouteError
 from skewtool.parallel.collectives import record_collectives
 from skewtool.parallel.routing import Route
 from skewtool.sharding import ShardMap
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
 
 Ranks = Callable[..., None]
@@ -36,7 +36,7 @@ def test_one_route_serves_all_tables_of_its_map(on_ranks: Ranks) -> None:
 IDLE = ShardMap.from_homes(torch.tensor([0, 0, 0, 0, 1, 2, 2]).numpy(), 4)
 """Ids 0 to 3 live on rank 0; rank 3 has no rows."""
 
-BATCHES = {
+BATCHES: dict[str, list[list[int]]] = {
     "all ids on rank 0": [[0, 1], [2, 2, 3], [0], [3, 1]],
     "rank 2 has no tokens": [[4, 5], [6, 0], [], [5, 5, 5]],
     "no rank has tokens": [[], [], [], []],
@@ -54,7 +54,7 @@ def _idle_ranks_take_part(rank: int, world: int) -> None:
             weight.grad = None
             with record_collectives() as calls:
                 rows = Route.build(ids, IDLE).lookup(weight)
-                rows.sum().backward()
+                backward(rows.sum())
             assert rows.shape == (len(batches[rank]), 1, 3), name
             assert torch.equal(rows.detach(), table[ids]), name
             everyone = torch.tensor([token for batch in batches for token in batch], dtype=torch.int64)

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from skewtool.parallel.routing.rows import read_rows
-from tests.parallel.comparing import assert_equal, drawn
+from tests.parallel.comparing import assert_equal, backward, drawn
 
 
 def test_it_is_index_select() -> None:
@@ -13,8 +13,8 @@ def test_it_is_index_select() -> None:
     upstream = drawn(4, 3, seed=2)
     rows = read_rows(ours, places)
     assert torch.equal(rows, theirs.index_select(0, places))
-    rows.backward(upstream)
-    theirs.index_select(0, places).backward(upstream)
+    backward(rows, upstream)
+    backward(theirs.index_select(0, places), upstream)
     assert_equal(ours.grad, theirs.grad, "gradient")
 
 
@@ -22,8 +22,8 @@ def test_gradients_of_a_hot_row_are_added_up_in_float32() -> None:
     """A row read 5,000 times, the gradient of each reading one: bf16 sums stop at 256, where 256 + 1 is 256."""
     places = torch.zeros(5000, dtype=torch.int64)
     ours, theirs = (torch.zeros(2, 1, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
-    read_rows(ours, places).sum().backward()
-    F.embedding(places, theirs).sum().backward()
+    backward(read_rows(ours, places).sum())
+    backward(F.embedding(places, theirs).sum())
     assert ours.grad is not None
     assert theirs.grad is not None
     assert ours.grad.flatten().tolist() == [torch.tensor(5000.0).bfloat16(), 0]
