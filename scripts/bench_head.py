@@ -67,7 +67,8 @@ def competitors(vocab: int, world: int) -> dict[str, Loss]:
             logits = DTensor.from_local(own_logits(hidden, weight), mesh, [Shard(1)], run_check=False)
             loss: Any = F.cross_entropy(logits, DTensor.from_local(labels, mesh, [Replicate()], run_check=False))
             loss.backward()
-        value: Tensor = loss.detach().to_local() if isinstance(loss, DTensor) else loss.detach()
+        loss = loss.detach()
+        value: Tensor = loss.to_local() if isinstance(loss, DTensor) else loss
         return value
 
     return {

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from skewtool.errors import MapError
 from skewtool.skew.table_sizes import BYTES_PER_ID, TableSizes
-from skewtool.skew.traffic import Phase, Traffic, equal
+from skewtool.skew.traffic import Kind, Phase, Traffic, equal
 
 __all__ = ["DECODING", "HEAD_LAYOUTS", "LossOptions", "decoding_traffic", "head_traffic"]
 
@@ -100,7 +100,7 @@ def _statistics(sizes: TableSizes, tokens: int, options: LossOptions, phase: Pha
 
 def _gradients(sizes: TableSizes, tokens: int, phase: Phase, partitioned: bool) -> Traffic:
     """Gradients of hidden states, partial on each shard: summed for all, or each rank's part of them."""
-    kind = "reduce_scatter" if partitioned else "all_reduce"
+    kind: Kind = "reduce_scatter" if partitioned else "all_reduce"
     return equal(phase, kind, "gradients", tokens * sizes.hidden * sizes.bytes_per_sum, sizes.num_shards)
 
 

@@ -208,7 +208,7 @@ def _hidden_heads(
     rank: int, shard_map: ShardMap, dtype: torch.dtype, sizes: TableSizes, numbers: Sequence[int]
 ) -> None:
     labels = _ids(99, sum(numbers))
-    losses = {
+    losses: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
         "hidden all-reduce": ("replicated", torch.nn.functional.cross_entropy),
         "hidden reduce-scatter": ("vocab", partial(vocab_parallel_cross_entropy, shard_map=shard_map)),
     }

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from skewtool.errors import DecodingError, MapError
-from skewtool.parallel import record_collectives, argmax, vocab_parallel_sample, vocab_parallel_topk
+from skewtool.parallel import argmax, record_collectives, vocab_parallel_sample, vocab_parallel_topk
 from skewtool.parallel.groups import Group
 from skewtool.sharding import ShardMap, partition
 

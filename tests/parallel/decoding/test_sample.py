@@ -11,7 +11,8 @@ from scipy import stats
 from torch import Tensor
 
 from skewtool.parallel import argmax, vocab_parallel_sample, vocab_parallel_topk
-from skewtool.parallel.decoding.noise import gumbel, mix64, row_keys
+from skewtool.parallel.counter_hash import mix64
+from skewtool.parallel.decoding.noise import gumbel, row_keys
 from skewtool.sharding import ShardMap
 
 INF, NAN = float("inf"), float("nan")
