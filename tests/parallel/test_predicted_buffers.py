@@ -141,7 +141,7 @@ def _heads(rank: int, world: int, dtype: torch.dtype) -> None:
     check("vocab logits partitioned", head, own,
           lambda: vocab_parallel_cross_entropy(head(own, "partitioned"), labels, shard_map))  # fmt: skip
     reduced, scattered = (
-        HiddenParallelLMHead(VOCAB, HIDDEN, shard_map, output=output, dtype=dtype)  # type: ignore[arg-type]
+        HiddenParallelLMHead(VOCAB, HIDDEN, shard_map, output=output, dtype=dtype)
         for output in ("replicated", "vocab")
     )
     columns = torch.randn(sum(tokens), len(reduced.columns)).to(dtype).requires_grad_()
