@@ -101,9 +101,10 @@ def _routed(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
 def _hidden(rank: int, world: int) -> None:
     everyone = torch.cat([_ids(source) for source in range(world)])
     part = ROW // world
+    nothing: list[tuple[str, str, int]] = []
     for output, forward_calls, backward_calls in (
-        ("hidden", [], []),
-        ("replicated", [("all_gather", "rows", len(everyone) * part)], []),
+        ("hidden", nothing, nothing),
+        ("replicated", [("all_gather", "rows", len(everyone) * part)], nothing),
     ):
         embedding = HiddenParallelEmbedding(VOCAB, WIDTH, output=output)  # type: ignore[arg-type]
         embedding.reset_parameters(seed=1)
@@ -111,7 +112,7 @@ def _hidden(rank: int, world: int) -> None:
         assert _told(forward) == forward_calls
         assert _told(backward) == backward_calls
     for distinct in (True, False):
-        lookups = [len(_ids(source).unique()) if distinct else TOKENS for source in range(world)]
+        lookups = [len(set(_ids(source).tolist())) if distinct else TOKENS for source in range(world)]
         of_others = sum(lookups) - lookups[rank]
         embedding = HiddenParallelEmbedding(VOCAB, WIDTH, output="tokens", distinct=distinct)
         embedding.reset_parameters(seed=1)
