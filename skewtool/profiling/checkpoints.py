@@ -9,6 +9,7 @@ Checkpoints of anything else are refused and never thrown away; those that are d
 import hashlib
 import time
 import warnings
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,8 @@ def _hash_of(ids: Ids) -> str:
 class Checkpoints:
     """The directory of one run, which need not exist. `num_tokens` were found there by `load`."""
 
-    def __init__(self, directory: Path, every_seconds: float = 10.0) -> None:
-        self.directory = directory
+    def __init__(self, directory: str | PathLike[str], every_seconds: float = 10.0) -> None:
+        self.directory = Path(directory)
         self.every_seconds = every_seconds
         self.num_tokens = 0
 
@@ -128,8 +129,8 @@ class Checkpoints:
         difference = setup.difference(part.setup)
         if difference is not None:
             raise ProfileError(
-                f"cannot go on from {self.directory}: now and then there are different {difference}; repeat the command as it "
-                "was, or remove that directory to count anew"
+                f"cannot go on from {self.directory}: now and then there are different {difference}; repeat the command "
+                "as it was, or remove that directory to count anew"
             )
         changed = _changed(header["evidence"], corpus)
         if changed is not None:
@@ -153,9 +154,11 @@ def _fits(part: Part, within: Range, taken: tuple[Range, ...]) -> bool:
 
 def _changed(evidence: dict[str, Any], corpus: Corpus) -> Source | None:
     """The first source that is not as the evidence says."""
+    source: Source
     for number, size, time_of_change in evidence["files"]:
-        if _size_and_time(corpus.sources[number]) != (size, time_of_change):
-            return corpus.sources[number]
+        source = corpus.sources[number]
+        if _size_and_time(source) != (size, time_of_change):
+            return source
     for number, start, length, known in evidence["heads"]:
         source = corpus.sources[number]
         ids = list(source.blocks(start, start + length))

@@ -57,7 +57,7 @@ class _Worker:
         self.windows = [WindowCounter(length, table_size, size) for length in job.setup.windows]
         self.counters: list[WindowCounter | PlainCounter] = [*self.windows] or [PlainCounter(table_size)]
         self.sources: dict[int, SourceTally] = {}
-        self.ranges: tuple[Range, ...] = ()
+        self.ranges: list[Range] = []
         self.evidence = Evidence()
 
     def count(self, span: Span) -> None:
@@ -81,7 +81,7 @@ class _Worker:
         self.sources[span.source] = SourceTally(
             span.source, source.name, before.num_tokens + position - span.start, (before.digest + digests[0]) % 2**64
         )
-        self.ranges = joined([*self.ranges, span.within])
+        self.ranges.append(span.within)
 
     def part(self) -> Part:
         """What this worker has counted so far."""
@@ -91,7 +91,9 @@ class _Worker:
             WindowStatistics(each.length, each.num_windows, each.presence[:rows], WindowSample.of(each.kept()))
             for each in self.windows
         )
-        return Part(self.job.setup, self.ranges, Tally(counts[:rows], windows, tuple(sorted(self.sources.values()))))
+        self.ranges = list(joined(self.ranges))
+        tally = Tally(counts[:rows], windows, tuple(sorted(self.sources.values())))
+        return Part(self.job.setup, tuple(self.ranges), tally)
 
     def _checked(self, ids: Ids, source: Source, position: int) -> Ids:
         vocab_size = self.job.setup.vocab_size
@@ -183,9 +185,9 @@ def _count(job: _Job, share: Range, workers: int) -> Part:
     """Finds what is finished, counts what is not, adds up."""
     found = [] if job.checkpoints is None else job.checkpoints.load(job.setup, job.corpus, share)
     finished = joined(each for part in found for each in part.ranges)
+    _compile(job.corpus)
     if job.progress is not None and finished:
         job.progress(num_bytes(job.corpus, finished))
-    _compile(job.corpus)
     todo = spans(job.corpus, job.setup.windows, gaps(share, finished), _SPAN_TOKENS)
     parts = [*found, *(worker.part() for worker in _run(job, todo, workers))]
     return Part(job.setup, (share,), add_tallies([part.tally for part in parts], job.setup.sample_size))

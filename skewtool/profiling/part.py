@@ -175,8 +175,8 @@ def _check_whole(setup: Setup, parts: Iterable[Part]) -> None:
         reached = last
     if reached != setup.last:
         raise ProfileError(
-            f"the parts end at source {reached[0]}, token {reached[1]}, but the corpus has {setup.last[0]} sources; give the "
-            "parts of all tasks"
+            f"the parts end at source {reached[0]}, token {reached[1]}, but the corpus has {setup.last[0]} sources; give "
+            "the parts of all tasks"
         )
 
 

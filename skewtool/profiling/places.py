@@ -93,7 +93,8 @@ def spans(corpus: Corpus, windows: Sequence[int], within: Iterable[Range], span_
             stop = last[1] if number == last[0] else source.num_tokens
             grain = 0 if source.grain == 1 else 4 * source.grain
             step = common * max(1, -(-grain // common), span_tokens // common)
-            for a, b in pairwise([*([start] if start < stop else []), *range(start // step * step + step, stop, step), stop]):
+            cuts = range(start // step * step + step, stop, step)
+            for a, b in pairwise([start, *cuts, stop] if start < stop else []):
                 yield Span(number, a, b, (place(corpus, number, a), place(corpus, number, b)))
 
 
