@@ -33,7 +33,7 @@ __all__ = ["merge", "part_json", "profile", "profile_json"]
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Threads that count.")
 @task_options
 @click.option("--resume", is_flag=True,
-              help="Keep finished ranges in a directory beside the output, and go on from those of a killed run.")  # fmt: skip
+              help="Keep finished ranges beside the output, and go on from those of a killed run.")  # fmt: skip
 @click.option("--checkpoint-seconds", type=click.FloatRange(min=0), default=10, show_default=True,
               help="With --resume: how often each thread keeps what it has counted.")  # fmt: skip
 @JSON
@@ -45,14 +45,15 @@ def profile(
 ) -> None:  # fmt: skip
     """Count token frequencies and windows of a tokenized CORPUS (files or directories).
 
-    A job of many tasks runs the same command in each, with --task-index and --task-count; then
-    `skewtool merge OUTPUT.part-* -o OUTPUT` gives the profile of one run. With --resume a killed command goes on where it was
-    when it is given again.
+    A job of many tasks runs the same command in each, with --task-index and --task-count; `skewtool merge` of their parts
+    gives the profile of one run. With --resume, a killed command goes on where it was when it is given again.
     """
     task = task_of(task_index, task_count, os.environ)
     check_output(output, *corpus, tokenizer)
     opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
     check_output(output, *(Path(file) for file in opened.files))
+    if task is not None:
+        _check_outside(output, corpus)
     counting = {
         "vocab_size": vocab_size, "tokenizer": tokenizer_file(tokenizer), "windows": () if windows == (0,) else windows,
         "sample_size": sample_windows, "seed": seed, "workers": workers, "allow": allow,
@@ -63,12 +64,22 @@ def profile(
     return _profile_task(opened, output, counting, task, as_json)
 
 
+def _check_outside(output: Path, corpus: tuple[Path, ...]) -> None:
+    for each in corpus:
+        if each.is_dir() and output.resolve().is_relative_to(each.resolve()):
+            raise SkewtoolError(
+                f"the parts beside {output} would lie in the corpus {each}, and tasks that start later would take them for "
+                "files of it; write them to another directory"
+            )
+
+
 def _checkpoints(output: Path, task: Task | None, resume: bool, seconds: float) -> "Checkpoints | None":
     """Those of this output and task; without --resume none, and a note where there are some."""
     from skewtool.profiling import Checkpoints
 
     of_task = "" if task is None else f".task-{task.index}-of-{task.count}"
-    directory = output.with_name(f"{output.name}{of_task}.checkpoints")
+    # Hidden, and so no file of a corpus that is searched again after a kill.
+    directory = output.with_name(f".{output.name}{of_task}.checkpoints")
     if resume:
         return Checkpoints(directory, seconds)
     if directory.exists():
@@ -101,8 +112,8 @@ def _profile_task(corpus: "Corpus", output: Path, counting: dict[str, Any], task
     if as_json:
         return print_json({"part": str(path), "task": list(task), "tokens_per_second": rate} | part_json(made))
     click.echo(
-        f"task {task.index} of {task.count}: {made.tally.num_tokens:,} tokens from {len(made.tally.sources):,} files in {path}; "
-        f"{rate / 1e6:,.1f} M tokens/s"
+        f"task {task.index} of {task.count}: {made.tally.num_tokens:,} tokens from {len(made.tally.sources):,} files in "
+        f"{path}; {rate / 1e6:,.1f} M tokens/s"
     )
     return None
 

@@ -32,7 +32,7 @@ def _number_or_auto(ctx: click.Context, param: click.Parameter, value: str | Non
 def task_options(function: F) -> F:
     """The two options; `task_of` takes their values."""
     for option in (
-        click.option("--task-count", callback=_number_or_auto, metavar="N|auto", help="Into how many tasks the corpus is split."),
+        click.option("--task-count", callback=_number_or_auto, metavar="N|auto", help="How many tasks share the corpus."),
         click.option("--task-index", callback=_number_or_auto, metavar="I|auto",
                      help="Count only the share of this task, 0 to N-1, into a part beside the output; merge all parts. "
                           "auto: as Slurm (array or srun) or a Kubernetes indexed job says."),
@@ -77,8 +77,8 @@ def _of_environment(environment: Mapping[str, str]) -> tuple[int, int | None]:
     if "JOB_COMPLETION_INDEX" in environment:
         return _whole(environment, "JOB_COMPLETION_INDEX", 0), None
     raise SkewtoolError(
-        "auto needs SLURM_ARRAY_TASK_ID, SLURM_PROCID or JOB_COMPLETION_INDEX, and none is set; give numbers for --task-index "
-        "and --task-count"
+        "auto needs SLURM_ARRAY_TASK_ID, SLURM_PROCID or JOB_COMPLETION_INDEX, and none is set; give numbers for "
+        "--task-index and --task-count"
     )
 
 
@@ -90,8 +90,8 @@ def _array_element(environment: Mapping[str, str]) -> tuple[int, int]:
     count = _whole(environment, "SLURM_ARRAY_TASK_COUNT", (highest - lowest) // step + 1)
     if place % step or place // step >= count or highest - lowest >= count * step:
         raise SkewtoolError(
-            f"the Slurm array has {count} tasks from {lowest} to {highest}, not evenly spaced; use --array=0-{count - 1}, or "
-            "give numbers for --task-index and --task-count"
+            f"the Slurm array has {count} tasks from {lowest} to {highest}, not evenly spaced; use --array=0-{count - 1}, "
+            "or give numbers for --task-index and --task-count"
         )
     return place // step, count
 

@@ -129,8 +129,8 @@ class Checkpoints:
         difference = setup.difference(part.setup)
         if difference is not None:
             raise ProfileError(
-                f"cannot go on from {self.directory}: now and then there are different {difference}; repeat the command "
-                "as it was, or remove that directory to count anew"
+                f"cannot go on from {self.directory}: different {difference} (now and then); repeat the command as it was, "
+                "or remove that directory to count anew"
             )
         changed = _changed(header["evidence"], corpus)
         if changed is not None:
