@@ -90,10 +90,6 @@ class Checkpoints:
         self.every_seconds = every_seconds
         self.num_tokens = 0
 
-    def timer(self) -> Timer:
-        """Says when the next file is due."""
-        return Timer(self.every_seconds)
-
     def save(self, part: Part, evidence: Evidence) -> None:
         """Writes, or replaces, the file of one worker, whose first range is no one else's."""
         self.directory.mkdir(exist_ok=True)

@@ -6,6 +6,7 @@ of workers or on who took which span. `profile_part` does the same for one task 
 """
 
 import hashlib
+import math
 import operator
 import queue
 import threading
@@ -18,7 +19,7 @@ import numpy as np
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
-from skewtool.profiling.checkpoints import Checkpoints, Evidence
+from skewtool.profiling.checkpoints import Checkpoints, Evidence, Timer
 from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
 from skewtool.profiling.part import Part, Setup, merge_parts, setup_of
 from skewtool.profiling.places import Range, Span, gaps, joined, num_bytes, spans, task_range
@@ -59,6 +60,7 @@ class _Worker:
         self.sources: dict[int, SourceTally] = {}
         self.ranges: list[Range] = []
         self.evidence = Evidence()
+        self.timer = Timer(math.inf if job.checkpoints is None else job.checkpoints.every_seconds)
 
     def count(self, span: Span) -> None:
         source = self.job.corpus.sources[span.source]
@@ -82,6 +84,11 @@ class _Worker:
             span.source, source.name, before.num_tokens + position - span.start, (before.digest + digests[0]) % 2**64
         )
         self.ranges.append(span.within)
+
+    def keep(self) -> None:
+        """Between two spans: writes a checkpoint when it is time for one."""
+        if self.job.checkpoints is not None and not self.job.interrupted.is_set() and self.timer.due():
+            self.job.checkpoints.save(self.part(), self.evidence)
 
     def part(self) -> Part:
         """What this worker has counted so far."""
@@ -237,7 +244,6 @@ def _run(job: _Job, todo: Iterable[Span], workers: int) -> list[_Worker]:
 
     def work() -> _Worker:
         worker = _Worker(job)
-        timer = None if job.checkpoints is None else job.checkpoints.timer()
         while not failed.is_set():
             try:
                 number, span = waiting.get_nowait()
@@ -245,8 +251,7 @@ def _run(job: _Job, todo: Iterable[Span], workers: int) -> list[_Worker]:
                 break
             try:
                 worker.count(span)
-                if job.checkpoints is not None and timer is not None and not job.interrupted.is_set() and timer.due():
-                    job.checkpoints.save(worker.part(), worker.evidence)
+                worker.keep()
             except Exception as error:
                 failures.append((number, error))
                 failed.set()
