@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,14 @@ def test_any_split_and_order_gives_the_bytes_of_a_plain_run(
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Corpus:
-    """A file that can be cut, one whose size only reading tells, one more, and an array without tokens."""
+    """Files that can be cut, one between them whose size only reading tells, and two without tokens."""
     rng = np.random.default_rng(5)
-    np.savez(tmp_path / "d.npz", a=rng.integers(0, 90, 100).astype(np.uint16), b=np.empty(0, np.uint16))
     (tmp_path / "b.jsonl").write_text("".join(f'{{"input_ids": {rng.integers(0, 90, 50).tolist()}}}\n' for _ in range(20)))
     for name, size in (("a.npy", 900), ("c.npy", 70)):
         np.save(tmp_path / name, rng.integers(0, 90, size).astype(np.uint16))
-    return open_corpus([tmp_path / name for name in ("a.npy", "b.jsonl", "c.npy", "d.npz")])
+    opened = open_corpus([tmp_path / name for name in ("a.npy", "b.jsonl", "c.npy")])
+    empty = replace(opened.sources[0], name="empty.npy", num_tokens=0, num_bytes=0)
+    return replace(opened, sources=(empty, *opened.sources, replace(empty, name="last.npy")))
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 20])
