@@ -5,6 +5,7 @@ whole corpus: each byte is then that of a plain run, whoever counted what.
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-import skewtool
 from skewtool.corpus import Corpus, Source
 from skewtool.corpus.checks import BAD_IDS
 from skewtool.errors import CorpusError, ProfileError
@@ -78,7 +78,7 @@ def setup_of(
     """The setup of counting a corpus; `notes` beside the corpus's own."""
     facts = canonical_json([_facts(source) for source in corpus.sources])
     return Setup(
-        version=skewtool.__version__,
+        version=sys.modules["skewtool"].__version__,  # not imported: the package imports this module
         corpus=hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest(),
         first=place(corpus, 0, 0),
         last=(len(corpus.sources), 0),
