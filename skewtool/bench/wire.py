@@ -17,8 +17,8 @@ from skewtool.errors import BenchError
 __all__ = ["why_no_wire", "wired_hosts"]
 
 _PORT = "29500"  # inside the namespaces nothing else listens
-_BURST = "16kb"
-"""What may go at once after a pause: ten packets, so that short messages are not let through for free."""
+_BURST = "32kb"
+"""What may go at once after a pause: twenty packets, so that short messages are not let through for free."""
 
 
 def why_no_wire() -> str | None:

@@ -8,7 +8,7 @@ import click
 import skewtool
 from skewtool.cli.group import print_json, row_range
 from skewtool.cli.options import JSON, PATH, corpus_options, open_part, tokenizer_file
-from skewtool.cli.profiling import profile_json
+from skewtool.cli.profiling import part_json, profile_json
 
 if TYPE_CHECKING:
     from skewtool.corpus import Corpus
@@ -35,6 +35,10 @@ def inspect(
         found: dict[str, Any] = _corpus_json(corpus, failed, tokenizer, vocab_size)
     elif header["format"] == "profile":
         found = {"kind": "profile"} | profile_json(skewtool.Profile.load(path))
+    elif header["format"] == "profile-part":
+        from skewtool.profiling import Part
+
+        found = {"kind": "profile-part"} | part_json(Part.load(path))
     else:
         found = {"kind": header["format"]} | map_json(skewtool.ShardMap.load(path))
     if as_json:
