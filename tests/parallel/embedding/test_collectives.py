@@ -101,21 +101,16 @@ def _routed(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
 def _hidden(rank: int, world: int) -> None:
     everyone = torch.cat([_ids(source) for source in range(world)])
     part = ROW // world
-<<<<<<< HEAD
-    gathered = ("all_gather", "rows", len(everyone) * part)
-    for output, forward_calls in (("hidden", []), ("replicated", [gathered])):
-=======
     nothing: list[tuple[str, str, int]] = []
     for output, forward_calls, backward_calls in (
         ("hidden", nothing, nothing),
         ("replicated", [("all_gather", "rows", len(everyone) * part)], nothing),
     ):
->>>>>>> main
         embedding = HiddenParallelEmbedding(VOCAB, WIDTH, output=output)  # type: ignore[arg-type]
         embedding.reset_parameters(seed=1)
         forward, backward = _calls(embedding, everyone)
         assert _told(forward) == forward_calls
-        assert backward == []
+        assert _told(backward) == backward_calls
     for distinct in (True, False):
         lookups = [len(set(_ids(source).tolist())) if distinct else TOKENS for source in range(world)]
         of_others = sum(lookups) - lookups[rank]
