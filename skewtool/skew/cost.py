@@ -9,29 +9,20 @@ Layouts of embeddings are those of `embedding_traffic`, of LM heads those of `he
 map: contiguous, strided, balanced and balanced with copies are made from the profile.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from skewtool.errors import MapError
 from skewtool.profiling import Profile
-from skewtool.sharding import ShardMap, partition, real_vocab_of
+from skewtool.sharding import ShardMap
+from skewtool.skew.compared_layouts import compared_layouts, even
 from skewtool.skew.head_buffers import head_buffers, logits_bytes
 from skewtool.skew.head_traffic import DECODING, HEAD_LAYOUTS, decoding_traffic, head_traffic
 from skewtool.skew.link import Link
-from skewtool.skew.measured_layouts import (
-    MeasuredLayout,
-    Requests,
-    Step,
-    hidden_lookups,
-    measured,
-    step_requests,
-    weight_bytes,
-)
-from skewtool.skew.plan import plan_steps, with_rows
+from skewtool.skew.measured_layouts import MeasuredLayout, Requests, weight_bytes
 from skewtool.skew.table_sizes import TableSizes, at_least_one
 from skewtool.skew.traffic import Backend, Traffic, received, select, sent
 
@@ -161,130 +152,16 @@ def cost(
     Errors: MapError for maps of other sizes and for numbers below 1; ProfileError when the profile has no windows of
     num_tokens / P tokens.
     """
-    tokens = _even(at_least_one("num_tokens", num_tokens), sizes.num_shards)
-    found = dict(maps or {})
-    for name, each in found.items():
-        if (each.num_shards, each.vocab_size) != (sizes.num_shards, sizes.vocab_size):
-            raise MapError(
-                f"map {name} has {each.num_shards} shards of {each.vocab_size} ids, but the cost is asked for "
-                f"{sizes.num_shards} of {sizes.vocab_size}; give --shards and --vocab of the map"
-            )
-    measure = partial(measured, sizes=sizes, backend=backend)
-    if profile is None:
-        embeddings = _even_embeddings(measure, sizes, tokens, found)
-        notes = (_ASSUMED,)
-    else:
-        steps = _steps(profile, sizes, num_tokens)
-        found = _made(profile, sizes, tokens, extra_rows, found)
-        embeddings = _measured_embeddings(measure, steps, found, raw)
-        notes = (f"embeddings: averages over {len(steps)} steps of sampled windows; buffers of the largest",)
-
+    tokens = even(at_least_one("num_tokens", num_tokens), sizes.num_shards)
+    embeddings, note = compared_layouts(
+        sizes, tokens, profile=profile, maps=maps or {}, backend=backend, raw=raw, extra_rows=extra_rows
+    )
     moved = partial(Moved.of, num_ranks=sizes.num_shards, backend=backend, link=link)
     factor = optimizer_bytes_per_element
     layouts = [_of_embedding(each, sizes, moved, factor) for each in embeddings]
     layouts += [_of_head(name, sizes, tokens, moved, factor, backend) for name in HEAD_LAYOUTS]
     layouts += [_of_decoding(name, sizes, num_tokens, moved, top_k) for name in DECODING]
-    return Cost(sizes, num_tokens, backend, link, tuple(layouts), notes)
-
-
-_ASSUMED = (
-    "assumed: every rank asks every shard for as many rows, one for each token; no repeats are spared. On real text a "
-    "contiguous map is far from that: give a profile to measure"
-)
-
-_Measure = Callable[..., MeasuredLayout]
-
-
-def _even(number: int, num_parts: int) -> Requests:
-    """int64 [parts] that add up to `number`, the first ones one more."""
-    few, more = divmod(number, num_parts)
-    return few + (np.arange(num_parts) < more).astype(np.int64)
-
-
-def _even_requests(tokens: Requests) -> Requests:
-    """int64 [P, P]: tokens of each rank spread over the shards, what is left over from its own shard on."""
-    num_ranks = tokens.size
-    distance = (np.arange(num_ranks) - np.arange(num_ranks)[:, None]) % num_ranks
-    few, more = np.divmod(tokens[:, None], num_ranks)
-    return np.asarray(few + (distance < more), np.int64)
-
-
-def _even_embeddings(
-    measure: _Measure, sizes: TableSizes, tokens: Requests, maps: Mapping[str, ShardMap]
-) -> Iterator[MeasuredLayout]:
-    requests, own = [_even_requests(tokens)], [tokens]
-    yield from _replicated(measure, own)
-    yield measure("routed", "routed", requests=requests, tokens=own)
-    for name, each in maps.items():
-        yield measure(f"{name} routed", "routed", requests=requests, tokens=own, shard_map=each)
-    yield _fixed_capacity(measure, "routed", requests, own, None)
-    yield from _hidden(measure, {"hidden tokens": own}, own)
-
-
-def _measured_embeddings(
-    measure: _Measure, steps: Sequence[Step], maps: Mapping[str, ShardMap], raw: bool
-) -> Iterator[MeasuredLayout]:
-    tokens, distinct = (list(hidden_lookups(steps, distinct=each)) for each in (False, True))
-    yield from _replicated(measure, tokens)
-    for name, each in maps.items():
-        if raw:
-            occurrences = step_requests(steps, each, distinct=False)
-            yield measure(f"{name} routed raw", "routed", requests=occurrences, tokens=tokens, shard_map=each)
-        requests = list(step_requests(steps, each))
-        yield measure(f"{name} routed", "routed", requests=requests, tokens=tokens, shard_map=each)
-    yield _fixed_capacity(measure, f"{name} routed", [asked for asked, _ in requests], tokens, each)
-    yield from _hidden(measure, {"hidden tokens": tokens, "hidden tokens distinct": distinct}, tokens)
-
-
-def _replicated(measure: _Measure, tokens: list[Requests]) -> Iterator[MeasuredLayout]:
-    for name in ("vocab all-reduce", "vocab reduce-scatter"):
-        yield measure(name, name, requests=tokens, tokens=tokens)
-
-
-def _fixed_capacity(
-    measure: _Measure, name: str, requests: list[Requests], tokens: list[Requests], shard_map: ShardMap | None
-) -> MeasuredLayout:
-    """With room for the most that any rank asks of any shard, so that nothing overflows."""
-    capacity = max(1, max(int(each.max()) for each in requests))
-    name = f"{name}, capacity {capacity:,}"
-    return measure(
-        name, "routed fixed capacity", requests=requests, tokens=tokens, shard_map=shard_map, capacity=capacity
-    )
-
-
-def _hidden(
-    measure: _Measure, lookups: Mapping[str, list[Requests]], tokens: list[Requests]
-) -> Iterator[MeasuredLayout]:
-    for name, each in lookups.items():
-        yield measure(name, "hidden tokens", requests=each, tokens=tokens)
-    for name in ("hidden replicated", "hidden kept"):
-        yield measure(name, name, requests=tokens, tokens=tokens)
-
-
-def _steps(profile: Profile, sizes: TableSizes, num_tokens: int) -> list[Step]:
-    if num_tokens % sizes.num_shards:
-        raise MapError(
-            f"{num_tokens} tokens are not the same number on each of {sizes.num_shards} ranks; with a profile, give a "
-            "multiple of the shards"
-        )
-    return plan_steps(profile.window(num_tokens // sizes.num_shards), sizes.num_shards)
-
-
-def _made(
-    profile: Profile, sizes: TableSizes, tokens: Requests, extra_rows: int | str, given: Mapping[str, ShardMap]
-) -> dict[str, ShardMap]:
-    """Maps by name, those made from the profile first; balanced ones unless maps are given."""
-    whole = with_rows(profile, sizes.vocab_size)
-    make = partial(
-        partition, whole, sizes.num_shards, tokens_per_rank=int(tokens[0]), real_vocab=real_vocab_of(profile)
-    )
-    made = {name: make(name) for name in ("contiguous", "strided")}
-    if not given:
-        made |= {"balanced": make("balanced"), "balanced with copies": make("balanced", extra_rows=extra_rows)}
-    clash = sorted(made.keys() & given.keys())
-    if clash:
-        raise MapError(f"a map is called {clash[0]!r} as one of the layouts to compare with; give it another name")
-    return made | dict(given)
+    return Cost(sizes, num_tokens, backend, link, tuple(layouts), (note,))
 
 
 def _of_embedding(

@@ -126,22 +126,30 @@ def _chunked(loss: _Loss, own: PerRank, tokens: int, gathered: int) -> Buffers:
 
 
 def _vocab_logits(loss: _Loss) -> Buffers:
-    """VocabParallelLMHead, vocab_parallel_cross_entropy."""
-    sizes = loss.sizes
-    logits = loss.num_tokens * loss.rows * sizes.bytes_per_element
-    hidden = loss.num_tokens * sizes.bytes_per_row
-    wide = loss.num_tokens * sizes.hidden * sizes.bytes_per_sum
-    # backward: gradients of logits, a block of them widened; then of hidden states and rows; then a copy that is reduced
-    backward = max(logits + loss.block(), logits + hidden + loss.table, hidden + 2 * loss.table, hidden + loss.table + wide)
-    return _same(loss, logits + loss.block(), backward)
+    """VocabParallelLMHead, vocab_parallel_cross_entropy; 16-bit states are widened, for their gradient, and narrowed."""
+    return _of_logits(loss, loss.narrow(loss.num_tokens * loss.sizes.hidden), 0)
 
 
 def _vocab_logits_partitioned(loss: _Loss) -> Buffers:
-    """The same with hidden states gathered before, padded to equal parts, and scattered after."""
-    sizes, most = loss.sizes, int(loss.tokens.max())
-    gathered = most * sizes.num_shards * sizes.bytes_per_row
-    found = _vocab_logits(loss)
-    return Buffers(found.forward + gathered, found.backward)
+    """The same with states gathered before: equal parts of all ranks, and these without padding."""
+    hidden, wide = loss.sizes.hidden, loss.sizes.bytes_per_sum
+    parts = int(loss.tokens.max()) * loss.sizes.num_shards * hidden
+    return _of_logits(loss, loss.num_tokens * loss.sizes.bytes_per_row, (parts + loss.num_tokens * hidden) * wide)
+
+
+def _of_logits(loss: _Loss, states: int, gathered: int) -> Buffers:
+    """`states`: what is kept of hidden states for backward."""
+    sizes, number, rows = loss.sizes, loss.num_tokens, loss.rows
+    logits = number * rows * sizes.bytes_per_element
+    wide = number * sizes.hidden * sizes.bytes_per_sum
+    widened = wide if sizes.is_narrow else 0
+    return _same(
+        loss,
+        # states in both types and logits; then logits and a block of them widened
+        forward=max(gathered, widened + states + logits, states + logits + loss.block()),
+        # gradients of logits, and a block of them; then, with logits gone, of states, of rows, of the weight; as summed
+        backward=max(logits + loss.block(), loss.product(number, rows, sizes.hidden), wide + 2 * loss.table, 2 * wide),
+    )
 
 
 def _hidden_all_reduce(loss: _Loss) -> Buffers:
