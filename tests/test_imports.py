@@ -33,7 +33,7 @@ TABLE = {
     "report": May(("skew", "sharding", "profiling", "errors"), ("matplotlib", "numpy")),
     "convert": May(("sharding", "corpus", "errors"), ("safetensors", "tokenizers", "numpy")),
     "parallel": May(("sharding", "errors"), ("torch",)),
-    "bench": May(("parallel", "skew", "sharding", "profiling", "corpus", "errors"), ("torch",)),
+    "bench": May(("parallel", "skew", "sharding", "profiling", "corpus", "errors"), ("torch", "numpy", "megatron")),
     "cli": May(
         ("corpus", "profiling", "sharding", "skew", "report", "convert", "parallel", "bench", "errors"),
         ("click", "numpy"),
