@@ -4,7 +4,17 @@ Every message says what was expected, what was found, where, and the way out, in
 message and exits with code 1; library users catch `SkewtoolError` (a `ValueError`) or one of its children.
 """
 
-__all__ = ["CorpusError", "FileFormatError", "LabelError", "MapError", "ProfileError", "RouteError", "SkewtoolError"]
+__all__ = [
+    "BenchError",
+    "CorpusError",
+    "DecodingError",
+    "FileFormatError",
+    "LabelError",
+    "MapError",
+    "ProfileError",
+    "RouteError",
+    "SkewtoolError",
+]
 
 
 class SkewtoolError(ValueError):
@@ -33,3 +43,11 @@ class RouteError(SkewtoolError):
 
 class LabelError(SkewtoolError):
     """Labels, logits or options of a loss that do not go together; raised on every rank alike."""
+
+
+class BenchError(SkewtoolError):
+    """A bench that cannot run as asked, or a rank of it that failed."""
+
+
+class DecodingError(SkewtoolError):
+    """Logits or settings from which no token can be chosen; raised before any collective."""

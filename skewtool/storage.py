@@ -14,7 +14,7 @@ One metadata key, because safetensors does not promise an order among several, a
 import hashlib
 import json
 import os
-import threading
+import secrets
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -58,7 +58,8 @@ def replacing(target: Path) -> Iterator[Path]:
     """
     check_target(target)
     target = target.resolve()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    # Not by process and thread: containers on one file system all have the same.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield temporary
         temporary.replace(target)

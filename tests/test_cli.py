@@ -471,3 +471,23 @@ def test_a_newer_minor_version_is_one_note(files: Files, tmp_path: Path, run_pyt
     assert done.returncode == 0
     assert done.stderr.startswith("note: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_inspect_tells_failed_checks_and_goes_on(tmp_path: Path) -> None:
+    np.concatenate([np.arange(1, 3000), np.zeros(3000)]).astype("<u4").tofile(tmp_path / "a.bin")
+    found = _json("inspect", tmp_path / "a.bin", "--dtype", "uint32", "--vocab-size", 2000)
+    assert "ends with 3000 zeros from token 2999" in found["failed_check"]
+    assert (found["num_tokens"], found["dropped"]) == (2999, {"zero-tail": 3000})
+    assert found["first_ids"] == {"num_ids": 2999, "lowest": 1, "highest": 2999, "num_distinct": 2999, "num_outside": 1000}
+    plain = _invoke("inspect", tmp_path / "a.bin", "--dtype", "uint32", "--vocab-size", 2000)
+    assert "zero-tail 3,000" in plain.stdout
+    assert "rows 2,000" in plain.stdout
+    allowed = _json("inspect", tmp_path / "a.bin", "--dtype", "uint32", "--allow", "zero-tail")
+    assert (allowed["failed_check"], allowed["dropped"]) == (None, {"zero-tail": 3000})
+
+
+def test_skew_judges_what_the_profile_counted(tmp_path: Path) -> None:
+    np.concatenate([np.arange(1, 3001), np.zeros(3000)]).astype("<u4").tofile(tmp_path / "a.bin")
+    options = ("--corpus", tmp_path / "a.bin", "--dtype", "uint32", "--shards", 2, "--tokens-per-rank", 500)
+    assert "--allow zero-tail" in _invoke("skew", *options).stderr
+    assert _json("skew", *options, "--allow", "zero-tail")["steps"] == 3

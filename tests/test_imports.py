@@ -26,7 +26,7 @@ TABLE = {
     "errors": May((), ()),
     "storage": May(("errors",), ("numpy", "safetensors")),
     "compiled": May((), ("numba",)),
-    "corpus": May(("errors",), ("numpy", "pyarrow", "tokenizers")),
+    "corpus": May(("errors",), ("numpy", "orjson", "pyarrow", "tokenizers", "zstandard")),
     "profiling": May(("corpus", "errors"), ("numpy", "numba", "ray")),
     "sharding": May(("profiling", "errors"), ("numpy", "scipy", "numba")),
     "skew": May(("profiling", "sharding", "errors"), ("numpy", "scipy", "pandas")),
@@ -49,7 +49,10 @@ ONLY_NAMES = {
 }
 """Names that one folder may take from another, where it may not take all."""
 
-IN_ONE_MODULE = {("corpus", "pyarrow"), ("corpus", "tokenizers"), ("profiling", "ray")}
+IN_ONE_MODULE = {
+    *(("corpus", package) for package in ("orjson", "pyarrow", "tokenizers", "zstandard")),
+    ("profiling", "ray"),
+}
 """Packages that one module of a folder imports, when it needs them and not before."""
 
 

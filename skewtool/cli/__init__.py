@@ -6,6 +6,8 @@ Modules are named for what their commands do; `main` gathers them.
 import click
 
 import skewtool
+from skewtool.cli.benchmarking import bench
+from skewtool.cli.costing import cost
 from skewtool.cli.group import ErrorGroup
 from skewtool.cli.inspecting import inspect, verify
 from skewtool.cli.judging import report, skew
@@ -26,5 +28,5 @@ def main() -> None:
     """
 
 
-for command in (profile, merge, inspect, partition, plan, rebalance, verify, skew, report):
+for command in (profile, merge, inspect, partition, plan, cost, rebalance, verify, skew, bench, report):
     main.add_command(command)

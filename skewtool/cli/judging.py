@@ -1,7 +1,8 @@
 """`skew` and `report`."""
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -17,6 +18,7 @@ from skewtool.cli.options import (
     open_part,
     tokenizer_file,
 )
+from skewtool.errors import SkewtoolError
 
 if TYPE_CHECKING:
     from skewtool.skew import Quantiles, SkewReport
@@ -29,7 +31,6 @@ __all__ = ["report", "skew"]
 @click.option("--profile", "profile_file", type=PATH, help="Judge on this profile.")
 @click.option("--corpus", multiple=True, type=PATH, help="Judge on this corpus, its steps in order.")
 @corpus_options
-@click.option("--allow", multiple=True, metavar="CHECK", help="With --corpus: go on after bad-ids or narrow-dtype.")
 @click.option("--vocab-size", type=click.IntRange(min=1), help="With --corpus. Default: that of the maps.")
 @click.option("--shards", type=click.IntRange(1, 2**20), help="Default: that of the maps.")
 @AGAINST
@@ -52,7 +53,7 @@ def skew(
     if profile_file is not None:
         judged = skewtool.Profile.load(profile_file)
     else:
-        opened = open_part(corpus, part, tokenizer=tokenizer, **options)
+        opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
         tokens_per_rank = tokens_per_rank or 8192
         vocab_size = vocab_size or max((each.vocab_size for each in layouts.values()), default=None)
         judged = skewtool.profile(
@@ -122,6 +123,18 @@ def _figure(quantiles: "Quantiles | None", name: str) -> str:
     return "-" if quantiles is None else f"{getattr(quantiles, name):.3f}"
 
 
+def _bench_results(path: Path) -> dict[str, Any]:
+    """Errors: SkewtoolError unless the file holds what `bench --json` prints."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        known = isinstance(content, dict) and all("step_seconds" in each for each in content["layouts"])
+    except (ValueError, KeyError, TypeError):
+        known = False
+    if not known:
+        raise SkewtoolError(f"{path} is no result of a bench; make one with skewtool bench ... --json > {path}")
+    return cast("dict[str, Any]", content)
+
+
 @click.command()
 @click.argument("profile_file", metavar="PROFILE", type=PATH)
 @click.argument("maps", nargs=-1, type=PATH)
@@ -130,10 +143,11 @@ def _figure(quantiles: "Quantiles | None", name: str) -> str:
 @AGAINST
 @click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
 @click.option("--tokenizer", type=PATH, help="tokenizer.json, to name the hottest ids.")
+@click.option("--bench", "bench_file", type=PATH, help="What `bench --json` printed, for its bar charts.")
 @JSON
 def report(
     profile_file: Path, maps: tuple[Path, ...], output: Path, shards: int | None, against: str,
-    tokens_per_rank: int | None, tokenizer: Path | None, as_json: bool,
+    tokens_per_rank: int | None, tokenizer: Path | None, bench_file: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Write figures and a page on PROFILE and MAPS to a directory."""
     import numpy as np
@@ -151,7 +165,11 @@ def report(
     names = tokenizer_file(tokenizer)
     hottest = np.argsort(-loaded.counts, kind="stable")[:HOTTEST]
     index = write_report(
-        output, loaded, measured, None if names is None else {int(i): names.token_text(int(i)) for i in hottest}
+        output,
+        loaded,
+        measured,
+        None if names is None else {int(i): names.token_text(int(i)) for i in hottest},
+        None if bench_file is None else _bench_results(bench_file),
     )
     if as_json:
         return print_json({"index": str(index), "files": sorted(path.name for path in output.iterdir())})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGAINST",
+    "BYTES_PER_ELEMENT",
     "JSON",
     "PATH",
     "against_names",
@@ -25,6 +26,9 @@ __all__ = [
     "open_part",
     "tokenizer_file",
 ]
+
+BYTES_PER_ELEMENT = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
+"""Of each type that tables have."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -56,15 +60,18 @@ def _fraction(text: str) -> float:
 
 def corpus_options(function: F) -> F:
     """The options that say how a corpus is read: `open_part` takes them."""
+    from skewtool.corpus.checks import CHECKS
     from skewtool.corpus.opening import FORMATS
 
     for option in (
+        click.option("--allow", multiple=True, metavar="CHECK",
+                     help=f"Go on after a failed check: {', '.join(CHECKS)}."),
         click.option("--part", callback=part_of, metavar="START:STOP", help="Only this part of the tokens, as 0:80%."),
-        click.option("--column", default="text", show_default=True, help="Field with the text in JSON lines."),
+        click.option("--column", help="Column, field or array with the ids (default: input_ids, tokens, …) or the text."),
         click.option("--tokenizer", type=PATH, help="tokenizer.json, to turn text into ids and to know the vocabulary."),
         click.option("--dtype", help="Type of header-less ids: uint16, uint32, int32, …"),
         click.option("--format", type=click.Choice(FORMATS), help="Instead of telling it by content."),
-    ):
+    ):  # fmt: skip
         function = option(function)
     return function
 

@@ -8,15 +8,12 @@ import click
 
 import skewtool
 from skewtool.cli.group import note, print_json
-from skewtool.cli.options import JSON, PATH
+from skewtool.cli.options import BYTES_PER_ELEMENT, JSON, PATH
 
 if TYPE_CHECKING:
     from skewtool.skew import Plan
 
 __all__ = ["plan"]
-
-_DTYPES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
-"""Bytes per element."""
 
 _UNITS = {"": 1, "b": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4, "ki": 1024, "mi": 1024**2, "gi": 1024**3,
           "ti": 1024**4}  # fmt: skip
@@ -53,7 +50,8 @@ _COLUMNS = {
 @click.option("--shards", required=True, type=click.IntRange(1, 2**20), help="Number of shards, as many as ranks.")
 @click.option("--vocab", type=click.IntRange(min=1), help="Rows of the table, padding included. Default: the profile's ids.")
 @click.option("--tokens-per-rank", type=click.IntRange(1, 2**31 - 1), help="Default: the profile's longest window.")
-@click.option("--dtype", type=click.Choice(list(_DTYPES)), default="bf16", show_default=True, help="Of rows and gradients.")
+@click.option("--dtype", type=click.Choice(list(BYTES_PER_ELEMENT)), default="bf16", show_default=True,
+              help="Of rows and gradients.")  # fmt: skip
 @click.option("--memory-per-shard", callback=_size, metavar="SIZE",
               help="For weight and lookup buffers, as 2GiB. Default: no limit.")  # fmt: skip
 @click.option("--extra-rows", default="10%", show_default=True, help="Room for copies per shard: rows, or 10%.")
@@ -69,7 +67,7 @@ def plan(
 
     loaded = skewtool.Profile.load(profile)
     made = made_by(
-        loaded, num_shards=shards, hidden=hidden, bytes_per_element=_DTYPES[dtype], vocab_size=vocab,
+        loaded, num_shards=shards, hidden=hidden, bytes_per_element=BYTES_PER_ELEMENT[dtype], vocab_size=vocab,
         tokens_per_rank=tokens_per_rank, memory_per_shard=memory_per_shard, extra_rows=extra_rows,
         lookups_per_update=lookups_per_update,
     )  # fmt: skip
@@ -86,7 +84,7 @@ def _print_plan(made: "Plan", dtype: str) -> None:
     learning = "inference" if lookups is None else f"lookups per update: {lookups:,}"
     click.echo(
         f"{sizes.vocab_size:,} rows of {sizes.hidden:,} {dtype}, shards: {sizes.num_shards:,}, tokens per rank and step: "
-        f"{sizes.tokens_per_rank:,}, {learning}"
+        f"{made.tokens_per_rank:,}, {learning}"
     )
     click.echo("MiB per shard; forward and backward: the busiest rank, in a lookup step\n")
     table = made.table()[list(_COLUMNS)]

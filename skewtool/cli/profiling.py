@@ -1,5 +1,6 @@
 """`profile` and `merge`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +9,15 @@ import click
 import skewtool
 from skewtool.cli.group import note, print_json
 from skewtool.cli.options import JSON, PATH, check_output, corpus_options, numbers, open_part, tokenizer_file
-from skewtool.cli.progress import progress
+from skewtool.cli.progress import Meter, progress
+from skewtool.cli.tasks import Task, task_of, task_options
 from skewtool.errors import SkewtoolError
 
 if TYPE_CHECKING:
-    from skewtool.profiling import Profile
+    from skewtool.corpus import Corpus
+    from skewtool.profiling import Checkpoints, Part, Profile
 
-__all__ = ["merge", "profile", "profile_json"]
+__all__ = ["merge", "part_json", "profile", "profile_json"]
 
 
 @click.command()
@@ -28,27 +31,99 @@ __all__ = ["merge", "profile", "profile_json"]
               help="Whole windows kept per length, for step-by-step figures.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of sampled windows.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Threads that count.")
-@click.option("--allow", multiple=True, metavar="CHECK", help="Go on after a failed check: bad-ids, narrow-dtype.")
+@task_options
+@click.option("--resume", is_flag=True,
+              help="Keep finished ranges beside the output, and go on from those of a killed run.")  # fmt: skip
+@click.option("--checkpoint-seconds", type=click.FloatRange(min=0), default=10, show_default=True,
+              help="With --resume: how often each thread keeps what it has counted.")  # fmt: skip
 @JSON
 def profile(
     corpus: tuple[Path, ...], output: Path, part: tuple[float, float] | None, tokenizer: Path | None,
     vocab_size: int | None, windows: tuple[int, ...], sample_windows: int, seed: int, workers: int,
-    allow: tuple[str, ...], as_json: bool, **options: Any,
+    allow: tuple[str, ...], task_index: int | str | None, task_count: int | str | None, resume: bool,
+    checkpoint_seconds: float, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Count token frequencies and windows of a tokenized CORPUS (files or directories)."""
+    """Count token frequencies and windows of a tokenized CORPUS (files or directories).
+
+    A job of many tasks runs the same command in each, with --task-index and --task-count; `skewtool merge` of their parts
+    gives the profile of one run. With --resume, a killed command goes on where it was when it is given again.
+    """
+    task = task_of(task_index, task_count, os.environ)
     check_output(output, *corpus, tokenizer)
-    opened = open_part(corpus, part, tokenizer=tokenizer, **options)
+    opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
     check_output(output, *(Path(file) for file in opened.files))
-    with progress("profiling", opened.num_bytes) as meter:
-        made = skewtool.profile(
-            opened, vocab_size=vocab_size, tokenizer=tokenizer_file(tokenizer), windows=() if windows == (0,) else windows,
-            sample_size=sample_windows, seed=seed, workers=workers, allow=allow, progress=meter,
-        )  # fmt: skip
-        rate = made.num_tokens / max(meter.seconds(), 1e-9)
+    if task is not None:
+        _check_outside(output, corpus)
+    counting = {
+        "vocab_size": vocab_size, "tokenizer": tokenizer_file(tokenizer), "windows": () if windows == (0,) else windows,
+        "sample_size": sample_windows, "seed": seed, "workers": workers, "allow": allow,
+        "checkpoints": _checkpoints(output, task, resume, checkpoint_seconds),
+    }  # fmt: skip
+    if task is None:
+        return _profile_all(opened, output, counting, as_json)
+    return _profile_task(opened, output, counting, task, as_json)
+
+
+def _check_outside(output: Path, corpus: tuple[Path, ...]) -> None:
+    for each in corpus:
+        if each.is_dir() and output.resolve().is_relative_to(each.resolve()):
+            raise SkewtoolError(
+                f"the parts beside {output} would lie in the corpus {each}, and tasks that start later would take them for "
+                "files of it; write them to another directory"
+            )
+
+
+def _checkpoints(output: Path, task: Task | None, resume: bool, seconds: float) -> "Checkpoints | None":
+    """Those of this output and task; without --resume none, and a note where there are some."""
+    from skewtool.profiling import Checkpoints
+
+    of_task = "" if task is None else f".task-{task.index}-of-{task.count}"
+    # Hidden, and so no file of a corpus that is searched again after a kill.
+    directory = output.with_name(f".{output.name}{of_task}.checkpoints")
+    if resume:
+        return Checkpoints(directory, seconds)
+    if directory.exists():
+        note(f"{directory} has checkpoints of an earlier run, which are not used: pass --resume to go on from them")
+    return None
+
+
+def _profile_all(corpus: "Corpus", output: Path, counting: dict[str, Any], as_json: bool) -> None:
+    with progress("profiling", corpus.num_bytes) as meter:
+        made = skewtool.profile(corpus, progress=meter, **counting)
+        rate = _rate(made.num_tokens, counting["checkpoints"], meter)
     if not made.num_tokens:
         raise SkewtoolError(f"nothing is left to count: all {sum(made.dropped.values())} ids are outside the vocabulary")
     made.save(output)
-    print_profile(made, as_json, {"tokens_per_second": round(rate)})
+    if counting["checkpoints"] is not None:
+        counting["checkpoints"].remove()
+    print_profile(made, as_json, {"tokens_per_second": rate})
+
+
+def _profile_task(corpus: "Corpus", output: Path, counting: dict[str, Any], task: Task, as_json: bool) -> None:
+    from skewtool.profiling import profile_part
+
+    with progress(f"task {task.index} of {task.count}", corpus.num_bytes // task.count) as meter:
+        made = profile_part(corpus, task_index=task.index, task_count=task.count, progress=meter, **counting)
+        rate = _rate(made.tally.num_tokens, counting["checkpoints"], meter)
+    path = output.with_name(f"{output.stem}.part-{made.in_words}{output.suffix}")
+    made.save(path)
+    if counting["checkpoints"] is not None:
+        counting["checkpoints"].remove()
+    if as_json:
+        return print_json({"part": str(path), "task": list(task), "tokens_per_second": rate} | part_json(made))
+    click.echo(
+        f"task {task.index} of {task.count}: {made.tally.num_tokens:,} tokens from {len(made.tally.sources):,} files in "
+        f"{path}; {rate / 1e6:,.1f} M tokens/s"
+    )
+    return None
+
+
+def _rate(num_tokens: int, checkpoints: "Checkpoints | None", meter: Meter) -> int:
+    """Tokens per second of this run; those that an earlier one has counted are told in a note."""
+    before = 0 if checkpoints is None else checkpoints.num_tokens
+    if before:
+        note(f"{before:,} tokens had been counted before the interruption")
+    return round(max(0, num_tokens - before) / max(meter.seconds(), 1e-9))
 
 
 def print_profile(made: "Profile", as_json: bool, more: dict[str, Any]) -> None:
@@ -89,13 +164,32 @@ def profile_json(made: "Profile") -> dict[str, Any]:
     }
 
 
+def part_json(made: "Part") -> dict[str, Any]:
+    """What a part is of, and what it holds."""
+    return {
+        "ranges": [[list(first), list(last)] for first, last in made.ranges],
+        "num_tokens": made.tally.num_tokens,
+        "vocab_size": made.setup.vocab_size,
+        "files": [{"name": source.name, "num_tokens": source.num_tokens} for source in made.tally.sources],
+    }
+
+
 @click.command()
 @click.argument("profiles", nargs=-1, required=True, type=PATH)
 @click.option("-o", "--output", required=True, type=PATH, help="Profile file to write.")
 @JSON
 def merge(profiles: tuple[Path, ...], output: Path, as_json: bool) -> None:
-    """Add PROFILES of one tokenizer: exact, in any order."""
+    """Add PROFILES of one tokenizer, or put the parts of one profile together: exact, in any order.
+
+    Profiles add up, so one that is given twice counts twice. Parts must be those of all tasks; one given twice counts once.
+    """
+    from skewtool.profiling import Part, merge_parts
+    from skewtool.storage import peek_header
+
     check_output(output, *profiles)
-    made = skewtool.merge([skewtool.Profile.load(path) for path in profiles])
+    if any((peek_header(path) or {}).get("format") == "profile-part" for path in profiles):
+        made = merge_parts([Part.load(path) for path in profiles])
+    else:
+        made = skewtool.merge([skewtool.Profile.load(path) for path in profiles])
     made.save(output)
     print_profile(made, as_json, {})

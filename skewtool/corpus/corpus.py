@@ -1,12 +1,13 @@
 """`Corpus`: the sources of one corpus in a fixed order, and what is known of them together."""
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from skewtool.corpus.source import BLOCK_TOKENS, ArraySource, Ids, Source
+from skewtool.corpus.source import BLOCK_TOKENS, Ids, Section, Source
 from skewtool.errors import CorpusError
 
 __all__ = ["Corpus"]
@@ -14,11 +15,13 @@ __all__ = ["Corpus"]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sources sorted by name. `empty_files` and `ignored_files` were found beside them and hold no tokens of it."""
+    """Sources in order of names, those that one file describes in its order. `empty_files` and `ignored_files` were found
+    beside them and hold no tokens of it; `left_out` are sources that a check refuses, by its name."""
 
     sources: tuple[Source, ...]
     empty_files: tuple[str, ...] = ()
     ignored_files: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, Source], ...] = ()
 
     @property
     def format(self) -> str:
@@ -52,12 +55,23 @@ class Corpus:
         return tuple(str(source.path) for source in self.sources)
 
     @property
+    def dropped(self) -> dict[str, int]:
+        """Tokens that are left out, by the name of the check that was allowed."""
+        total: Counter[str] = Counter()
+        for source in self.sources:
+            total.update(dict(source.dropped))
+        for check, source in self.left_out:
+            total[check] += source.num_tokens or 0
+        return dict(sorted(total.items()))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know before trusting the counts."""
         notes = [f"empty file, nothing counted: {name}" for name in self.empty_files]
         if self.ignored_files:
             named = ", ".join(self.ignored_files[:3]) + (", …" if len(self.ignored_files) > 3 else "")
             notes.append(f"not read as tokens ({len(self.ignored_files)} files): {named}")
+        notes += [f"left out by --allow {check}: {source.name}" for check, source in self.left_out]
         return (*notes, *(note for source in self.sources for note in source.notes))
 
     def blocks(self, block_tokens: int = BLOCK_TOKENS) -> Iterator[Ids]:
@@ -72,19 +86,21 @@ class Corpus:
         """
         if not 0 <= start < stop <= 1:
             raise CorpusError(f"a part needs 0 <= start < stop <= 1, got {start:g} to {stop:g}")
-        if self.num_tokens is None or not all(isinstance(source, ArraySource) for source in self.sources):
-            raise CorpusError("only corpora of stored ids can be cut into parts; this one is text or column-major")
+        if self.num_tokens is None or not all(source.seekable for source in self.sources):
+            raise CorpusError(
+                f"this corpus ({self.format}) cannot be cut into parts: only reading it all tells how many tokens it has"
+            )
         first, last = round(start * self.num_tokens), round(stop * self.num_tokens)
         parts, begin = [], 0
         for source in self.sources:
-            assert isinstance(source, ArraySource)
+            assert source.num_tokens is not None
             low, high = max(first - begin, 0), min(last - begin, source.num_tokens)
             if low < high:
-                parts.append(source if high - low == source.num_tokens else source.part(low, high))
+                parts.append(source if high - low == source.num_tokens else Section.of(source, low, high))
             begin += source.num_tokens
         if not parts:
             raise CorpusError(f"no token lies between {start:.3%} and {stop:.3%} of {self.num_tokens} tokens")
-        return Corpus(tuple(parts), self.empty_files, self.ignored_files)
+        return replace(self, sources=tuple(parts))
 
 
 def _sum(values: list[int | None]) -> int | None:

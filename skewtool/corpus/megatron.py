@@ -7,6 +7,7 @@ overflow in old merges); tokens are contiguous, so only lengths and type count.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from skewtool.corpus.checks import IMAGES, stop_unless_allowed
+from skewtool.corpus.extent import extent_of
 from skewtool.corpus.options import ReadOptions
-from skewtool.corpus.source import ArraySource
+from skewtool.corpus.source import BLOCK_TOKENS, ArraySource, Ids, Progress, Source, StreamSource
 from skewtool.errors import CorpusError
 
 __all__ = ["open_megatron"]
@@ -31,13 +34,31 @@ class _Index:
     lengths: npt.NDArray[np.int64]
     offsets: npt.NDArray[np.int64]
     document_indices: npt.NDArray[np.int64]
+    modes: npt.NDArray[np.int8] | None
 
 
-def open_megatron(path: Path, name: str, options: ReadOptions) -> ArraySource:
+@dataclass(frozen=True)
+class TextOfMultimodal(StreamSource):
+    """The text sequences of a multimodal pair. `begins` and `lengths` are int64, in tokens of the file `data`."""
+
+    data: ArraySource
+    begins: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+
+    def pieces(self, start: int, progress: Progress | None) -> Iterator[tuple[int, Ids]]:
+        ends = np.cumsum(self.lengths)
+        for number in range(int(np.searchsorted(ends, start, side="right")), ends.size):
+            position, begin = int(ends[number] - self.lengths[number]), int(self.begins[number])
+            for block in self.data.blocks(begin, begin + int(self.lengths[number]), BLOCK_TOKENS, progress):
+                yield position, block
+                position += block.size
+
+
+def open_megatron(path: Path, name: str, options: ReadOptions) -> list[Source]:
     """Opens a pair by its index file.
 
-    Errors: CorpusError when the .bin is missing or not as long as the index says, for float types, for multimodal pairs
-    (they hold the bytes of images as ids) and for fairseq's index of the same magic.
+    Errors: CorpusError when the .bin is missing or not as long as the index says, for float types, and for multimodal
+    pairs (they hold the bytes of images as ids) unless "images" is allowed: then only their text is read.
     """
     index = _read_index(path)
     data = path.with_suffix(".bin")
@@ -45,19 +66,34 @@ def open_megatron(path: Path, name: str, options: ReadOptions) -> ArraySource:
         raise CorpusError(f"{path} is a Megatron index by its content; call it .idx and put its data beside it as .bin")
     if not data.is_file():
         raise CorpusError(f"{path} is a Megatron index, but its data {data} is not there")
-    if options.dtype is not None and options.dtype != index.dtype:
-        raise CorpusError(f"{path} says {index.dtype.name}, but --dtype says {options.dtype}")
-    num_tokens = int(index.lengths.sum())
-    num_bytes = data.stat().st_size
-    if num_bytes != num_tokens * index.dtype.itemsize:
-        raise CorpusError(
-            f"{data} has {num_bytes} bytes, but {path.name} promises {num_tokens} {index.dtype.name} tokens "
-            f"({num_tokens * index.dtype.itemsize} bytes); the two files do not belong together or one is cut off"
-        )
+    options.check_dtype(path, index.dtype, "its Megatron index")
+    extent = extent_of(data, int(index.lengths.sum()), index.dtype, path.name, options.allow)
     notes, num_documents = _judge(index, name)
-    return ArraySource(
-        data, Path(name).with_suffix(".bin").as_posix(), "megatron", index.dtype, num_tokens, num_documents,
-        num_bytes, notes,
+    source = ArraySource(
+        data, Path(name).with_suffix(".bin").as_posix(), "megatron", index.dtype, extent.num_tokens, num_documents,
+        extent.num_tokens * index.dtype.itemsize, notes + extent.notes, dropped=extent.dropped,
+    )  # fmt: skip
+    return [source if index.modes is None else _text_of(source, index, options)]
+
+
+def _text_of(source: ArraySource, index: _Index, options: ReadOptions) -> Source:
+    assert index.modes is not None
+    images = index.modes != 0
+    num_in_images = int(index.lengths[images].sum())
+    stop_unless_allowed(
+        IMAGES,
+        f"{source.path} is multimodal: {num_in_images} of its {source.num_tokens} ids are the bytes of "
+        f"{int(images.sum())} images; profile a text-only pair",
+        options.allow,
+    )
+    begins = np.cumsum(index.lengths) - index.lengths
+    num_tokens = source.num_tokens - num_in_images
+    if source.dropped or num_tokens < 0:
+        raise CorpusError(f"{source.path} is multimodal and not as long as its index says; write it again")
+    return TextOfMultimodal(
+        source.path, source.name, "megatron", index.dtype, num_tokens, source.num_documents,
+        num_tokens * index.dtype.itemsize, (*source.notes, f"{source.name}: {num_in_images} ids of images were left out"),
+        source, begins[~images], index.lengths[~images], dropped=((IMAGES, num_in_images),),
     )  # fmt: skip
 
 
@@ -69,27 +105,21 @@ def _read_index(path: Path) -> _Index:
     if version != 1:
         raise CorpusError(f"{path} has index version {version}; known is 1")
     expected = _HEADER.size + 12 * num_sequences + 8 * num_documents
-    if len(content) != expected:
-        raise CorpusError(f"{path} {_wrong_size(len(content), expected, num_sequences)}")
+    if len(content) not in (expected, expected + num_sequences):
+        raise CorpusError(f"{path} has {len(content)} bytes, but its counts need {expected}; it is cut off or damaged")
     if code in _FLOATS or code not in _DTYPES:
         raise CorpusError(f"{path} has type code {code} ({_FLOATS.get(code, 'unknown')}); token ids must be integers")
-    lengths, offsets, documents = np.split(
-        np.frombuffer(content, np.uint8, offset=_HEADER.size), [4 * num_sequences, 12 * num_sequences]
+    lengths, offsets, documents, modes = np.split(
+        np.frombuffer(content, np.uint8, offset=_HEADER.size),
+        [4 * num_sequences, 12 * num_sequences, 12 * num_sequences + 8 * num_documents],
     )
     return _Index(
         dtype=np.dtype(_DTYPES[code]),
         lengths=_checked_lengths(path, lengths.view("<i4").astype(np.int64)),
         offsets=offsets.view("<i8").astype(np.int64),
         document_indices=documents.view("<i8").astype(np.int64),
+        modes=modes.view(np.int8) if modes.size else None,
     )
-
-
-def _wrong_size(found: int, expected: int, num_sequences: int) -> str:
-    if found == expected + num_sequences:
-        return "is multimodal: its .bin holds the bytes of images among the tokens; profile a text-only pair"
-    if found >= 26 and (found - 26) % 12 == 0:
-        return "looks like fairseq's index of the same magic, which has no documents; convert it to Megatron's"
-    return f"has {found} bytes, but its counts need {expected}; it is cut off or damaged"
 
 
 def _checked_lengths(path: Path, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -5,6 +5,7 @@ is encoded in pieces of about 1 MiB, cut before a line break between two letters
 byte-level pre-tokenizers of GPT-2 and Llama split there anyway, so the pieces give the tokens of the whole.
 """
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from skewtool.corpus.compressed import open_decompressed
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import BLOCK_TOKENS, Ids, Progress, Source
 from skewtool.corpus.tokenizer import TokenizerFile
 from skewtool.errors import CorpusError
 
-__all__ = ["open_jsonl", "open_text"]
+__all__ = ["open_json_text", "open_text"]
 
 _PIECE_CHARACTERS = 1 << 20
 _SAFE_CUT = re.compile(r"(?<=[^\W_])\n(?=[^\W_])")
@@ -49,8 +51,8 @@ class TextSource(Source):
             yield from (ids[i : i + block_tokens] for i in range(0, ids.size, block_tokens))
 
     def _json_lines(self) -> Iterator[str]:
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+        with open_decompressed(self.path) as (lines, _):
+            for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield self._text_of(line, number)
 
@@ -74,7 +76,8 @@ class TextSource(Source):
     def _pieces(self) -> Iterator[str]:
         held = [""]  # joined only when a cut is found, so that text without one is not copied again and again
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
+            with open_decompressed(self.path) as (stream, _):
+                file = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
                 while more := file.read(_PIECE_CHARACTERS):
                     tail = held[-1][-2:]  # a cut may lie between two reads
                     cuts = [match.start() - len(tail) for match in _SAFE_CUT.finditer(tail + more)]
@@ -103,13 +106,13 @@ def _batched(texts: Iterator[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def open_text(path: Path, name: str, options: ReadOptions) -> TextSource:
+def open_text(path: Path, name: str, options: ReadOptions) -> list[TextSource]:
     """Opens a plain text file, one document. Errors: CorpusError without a tokenizer."""
-    return _open(path, name, options, "text", num_documents=1)
+    return [_open(path, name, options, "text", num_documents=1)]
 
 
-def open_jsonl(path: Path, name: str, options: ReadOptions) -> TextSource:
-    """Opens JSON lines whose field `options.column` holds the text. Errors: CorpusError without a tokenizer."""
+def open_json_text(path: Path, name: str, options: ReadOptions) -> TextSource:
+    """Opens JSON lines whose field `options.column` (by default "text") holds text. Without a tokenizer: CorpusError."""
     return _open(path, name, options, "jsonl", num_documents=None)
 
 
@@ -119,5 +122,5 @@ def _open(path: Path, name: str, options: ReadOptions, kind: str, num_documents:
         raise CorpusError(f"{path} is text ({kind}); pass --tokenizer tokenizer.json to turn it into ids")
     return TextSource(
         path, name, kind, np.dtype(np.uint32), None, num_documents, path.stat().st_size, (),
-        tokenizer=tokenizer, column=options.column,
+        tokenizer=tokenizer, column=options.column or "text",
     )  # fmt: skip

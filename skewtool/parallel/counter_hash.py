@@ -23,16 +23,16 @@ _FIRST, _SECOND = as_int64(0xBF58476D1CE4E5B9), as_int64(0x94D049BB133111EB)
 
 
 def _shifted(bits: Tensor, places: int) -> Tensor:
-    return (bits >> places) & ((1 << (64 - places)) - 1)
+    return (bits >> places).bitwise_and_((1 << (64 - places)) - 1)
 
 
 def mix64(bits: Tensor) -> Tensor:
     """int64 of any shape -> int64: the finalizer of SplitMix64, a bijection that spreads each bit over all 64."""
-    bits = (bits ^ _shifted(bits, 30)) * _FIRST
-    bits = (bits ^ _shifted(bits, 27)) * _SECOND
-    return bits ^ _shifted(bits, 31)
+    bits = (bits ^ _shifted(bits, 30)).mul_(_FIRST)
+    bits = bits.bitwise_xor_(_shifted(bits, 27)).mul_(_SECOND)
+    return bits.bitwise_xor_(_shifted(bits, 31))
 
 
 def uniform_open(bits: Tensor) -> Tensor:
     """int64 of any shape -> float64 in (0, 1), never an end of it: (the top 52 bits + 0.5) 2^-52, without rounding."""
-    return (_shifted(bits, 12).to(torch.float64) + 0.5) * 2.0**-52
+    return _shifted(bits, 12).to(torch.float64).add_(0.5).mul_(2.0**-52)

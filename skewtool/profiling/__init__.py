@@ -1,14 +1,18 @@
 """Profiles of tokenized corpora: counting, windows, the Profile and its file, merging."""
 
+from skewtool.profiling.checkpoints import Checkpoints
 from skewtool.profiling.checks import ALLOWABLE
-from skewtool.profiling.local import DEFAULT_WINDOWS, profile
+from skewtool.profiling.local import DEFAULT_WINDOWS, profile, profile_part
 from skewtool.profiling.merging import merge
+from skewtool.profiling.part import Part, merge_parts
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
 from skewtool.profiling.windows import WindowContent, corpus_windows
 
 __all__ = [
     "ALLOWABLE",
     "DEFAULT_WINDOWS",
+    "Checkpoints",
+    "Part",
     "Profile",
     "SourceRow",
     "TokenizerSizes",
@@ -17,5 +21,7 @@ __all__ = [
     "WindowStatistics",
     "corpus_windows",
     "merge",
+    "merge_parts",
     "profile",
+    "profile_part",
 ]

@@ -1,23 +1,22 @@
-"""Checks of ids against their type and vocabulary, before anything is indexed.
+"""Checks of ids against their type and vocabulary, before anything is indexed (`skewtool.corpus.checks` has their names).
 
-Each check has a name. It ends the run with place and count; `allow` with its name goes on instead, and the profile says
-what was dropped or cannot be there.
+Each ends the run with place and count; `allow` with its name goes on instead, and the profile says what was dropped or
+cannot be there.
 """
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
 from skewtool.corpus import Corpus, Ids, Source
+from skewtool.corpus.checks import BAD_IDS, CHECKS, NARROW_DTYPE
 from skewtool.corpus.evidence import pairs_of_narrower_ids
 from skewtool.errors import CorpusError
 
-__all__ = ["ALLOWABLE", "as_table_index", "check_dtype_holds_vocabulary"]
+__all__ = ["ALLOWABLE", "as_table_index", "check_dtype_holds_vocabulary", "check_no_end_mark"]
 
-BAD_IDS = "bad-ids"
-NARROW_DTYPE = "narrow-dtype"
-
-ALLOWABLE = (BAD_IDS, NARROW_DTYPE)
+ALLOWABLE = tuple(CHECKS)
 """Names that `allow` and --allow take."""
 
 
@@ -56,6 +55,16 @@ def as_table_index(ids: Ids, vocab_size: int, source: Source, position: int, all
     return smallest
 
 
+def check_no_end_mark(ids: Ids, source: Source, position: int) -> None:
+    """Stops at a 16-bit id of all ones where no vocabulary says that it is one: it would make a vocabulary of 65,536."""
+    marks = np.flatnonzero(ids == (1 << 16) - 1) if ids.dtype == np.uint16 else np.empty(0, np.intp)
+    if marks.size:
+        raise CorpusError(
+            f"{source.path} holds 65535, all ones in {ids.dtype.name}, {marks.size} times in the {ids.size} tokens from "
+            f"token {position} on, first at token {position + marks[0]}: an id, or a -1 or end mark? Pass --vocab-size"
+        )
+
+
 def _unsigned(ids: Ids) -> Ids:
     """A view where possible. Negative ids become larger than any vocabulary, which narrow types need widening for."""
     if ids.dtype.itemsize >= 4:
@@ -68,13 +77,20 @@ def _unsigned(ids: Ids) -> Ids:
 def _bad_ids(ids: Ids, index: Ids, vocab_size: int, source: Source, position: int) -> str:
     bad = np.flatnonzero(index >= vocab_size)
     worst = ids[bad][np.argmax(index[bad])]
-    hint = "; pairs of them look like uint16 ids, pass --dtype uint16?" if _looks_narrower(ids, vocab_size) else ""
     return (
         f"{source.path} holds ids outside the vocabulary of {vocab_size}: {bad.size} of the {ids.size} tokens from token "
-        f"{position} on, first {ids[bad[0]]} at token {position + bad[0]}, up to {worst}{hint}; pass a larger "
-        f"--vocab-size, another --dtype, or --allow {BAD_IDS} to leave them out"
+        f"{position} on, first {ids[bad[0]]} at token {position + bad[0]}, up to {worst}"
+        f"{_hint(ids, worst, vocab_size)}; pass a larger --vocab-size, another --dtype, or --allow {BAD_IDS} to leave them "
+        "out"
     )
 
 
-def _looks_narrower(ids: Ids, vocab_size: int) -> bool:
-    return ids.dtype.itemsize == 4 and pairs_of_narrower_ids(ids, vocab_size)
+def _hint(ids: Ids, worst: np.integer[Any], vocab_size: int) -> str:
+    """What the ids look like, for the likeliest reasons."""
+    if pairs_of_narrower_ids(ids, vocab_size):
+        return "; pairs of them look like uint16 ids, pass --dtype uint16?"
+    if ids.dtype.kind == "i" and bool((ids < 0).any()):
+        return "; negative ids mark what is no token: -100 in files of labels, -1 for a null"
+    if ids.dtype.kind == "u" and worst == np.iinfo(ids.dtype).max:
+        return f"; {worst} is all ones, a -1 or an end mark in an unsigned type"
+    return ""

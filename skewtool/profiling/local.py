@@ -2,7 +2,7 @@
 
 The corpus is cut into spans at window boundaries; each worker counts spans into tables of its own, and the tables are
 added up at the end. All sums are integers and the sample is chosen by key, so the result does not depend on the number
-of workers or on who took which span.
+of workers or on who took which span. `profile_part` does the same for one task of several, and gives a part to merge.
 """
 
 import hashlib
@@ -10,22 +10,25 @@ import math
 import operator
 import queue
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
-from skewtool.profiling.checks import ALLOWABLE, BAD_IDS, as_table_index, check_dtype_holds_vocabulary
+from skewtool.profiling.checkpoints import Checkpoints, Evidence, Timer
+from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
+from skewtool.profiling.part import Part, Setup, merge_parts, setup_of
+from skewtool.profiling.places import Range, Span, gaps, joined, num_bytes, spans, task_range
 from skewtool.profiling.plain_counter import PlainCounter
-from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
+from skewtool.profiling.profile import Profile, TokenizerSizes, WindowSample, WindowStatistics
+from skewtool.profiling.tally import SourceTally, Tally, add_tallies
 from skewtool.profiling.window_counter import WindowCounter
 
-__all__ = ["DEFAULT_WINDOWS", "profile"]
+__all__ = ["DEFAULT_WINDOWS", "profile", "profile_part"]
 
 DEFAULT_WINDOWS = (8192,)
 
@@ -34,57 +37,76 @@ _MOST_IDS = 1 << 28  # a table of more rows is no vocabulary but a wrong dtype
 
 
 @dataclass(frozen=True)
-class _Span:
-    source: int
-    start: int
-    stop: int | None
+class _Job:
+    """What all workers share."""
 
-
-@dataclass(frozen=True)
-class _Settings:
     corpus: Corpus
-    vocab_size: int | None
-    windows: tuple[int, ...]
-    sample_size: int
-    seed: int
-    allow: frozenset[str]
+    setup: Setup
     progress: Progress | None
+    checkpoints: Checkpoints | None
     interrupted: threading.Event = field(default_factory=threading.Event)
 
 
 class _Worker:
     """The tables of one thread."""
 
-    def __init__(self, settings: _Settings) -> None:
-        self.settings = settings
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+        vocab_size, size = job.setup.vocab_size, job.setup.sample_size
         # One row more than the vocabulary: where allowed, bad ids are counted there and dropped at the end.
-        table_size = 1 if settings.vocab_size is None else settings.vocab_size + 1
-        self.windows = [WindowCounter(length, table_size, settings.sample_size) for length in settings.windows]
+        table_size = 1 if vocab_size is None else vocab_size + 1
+        self.windows = [WindowCounter(length, table_size, size) for length in job.setup.windows]
         self.counters: list[WindowCounter | PlainCounter] = [*self.windows] or [PlainCounter(table_size)]
-        self.digests: dict[int, int] = {}
-        self.tokens: dict[int, int] = {}
+        self.sources: dict[int, SourceTally] = {}
+        self.ranges: list[Range] = []
+        self.evidence = Evidence()
+        self.timer = Timer(math.inf if job.checkpoints is None else job.checkpoints.every_seconds)
 
-    def count(self, span: _Span) -> None:
-        source = self.settings.corpus.sources[span.source]
-        key = _source_key(source.name, self.settings.seed)
+    def count(self, span: Span) -> None:
+        source = self.job.corpus.sources[span.source]
+        self.evidence.see_file(span.source, source)
+        key = _source_key(source.name, self.job.setup.seed)
         for counter in self.counters:
             counter.begin(key, span.start)
         position = span.start
-        for ids in source.blocks(span.start, span.stop, progress=self.settings.progress):
-            if self.settings.interrupted.is_set():
-                break
+        for ids in source.blocks(span.start, span.stop, progress=self.job.progress):
+            if self.job.interrupted.is_set():
+                return
+            if position == span.start:
+                self.evidence.see_ids(span.source, source, span.start, ids)
             index = self._checked(ids, source, position)
             for counter in self.counters:
                 counter.add(index)
             position += ids.size
         digests = [counter.end() for counter in self.counters]
-        self.digests[span.source] = (self.digests.get(span.source, 0) + digests[0]) % 2**64
-        self.tokens[span.source] = self.tokens.get(span.source, 0) + position - span.start
+        before = self.sources.get(span.source, SourceTally(span.source, source.name, 0, 0))
+        self.sources[span.source] = SourceTally(
+            span.source, source.name, before.num_tokens + position - span.start, (before.digest + digests[0]) % 2**64
+        )
+        self.ranges.append(span.within)
+
+    def keep(self) -> None:
+        """Between two spans: writes a checkpoint when it is time for one."""
+        if self.job.checkpoints is not None and not self.job.interrupted.is_set() and self.timer.due():
+            self.job.checkpoints.save(self.part(), self.evidence)
+
+    def part(self) -> Part:
+        """What this worker has counted so far."""
+        counts = self.counters[0].counts
+        rows = counts.size if self.job.setup.vocab_size is not None else int(np.flatnonzero(counts).max(initial=-1)) + 1
+        windows = tuple(
+            WindowStatistics(each.length, each.num_windows, each.presence[:rows], WindowSample.of(each.kept()))
+            for each in self.windows
+        )
+        self.ranges = list(joined(self.ranges))
+        tally = Tally(counts[:rows], windows, tuple(sorted(self.sources.values())))
+        return Part(self.job.setup, tuple(self.ranges), tally)
 
     def _checked(self, ids: Ids, source: Source, position: int) -> Ids:
-        vocab_size = self.settings.vocab_size
+        vocab_size = self.job.setup.vocab_size
         if vocab_size is not None:
-            return as_table_index(ids, vocab_size, source, position, self.settings.allow)
+            return as_table_index(ids, vocab_size, source, position, self.job.setup.allow)
+        check_no_end_mark(ids, source, position)
         index = as_table_index(ids, _MOST_IDS, source, position, ())
         needed = int(index.max(initial=0)) + 1
         if needed > self.counters[0].table_size:
@@ -104,17 +126,45 @@ def profile(
     workers: int = 1,
     allow: Collection[str] = (),
     progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Profile:
     """Counts a corpus in one pass.
 
     `vocab_size`: rows of the model's table; ids at or above it are an error. By default the number of ids of the
     `tokenizer`, else the highest id met plus one. `windows`: window lengths in tokens; none for counts alone.
     `sample_size`: whole windows kept for each length. `allow`: checks to go on after (see `skewtool.profiling.checks`).
-    `progress` is called with the number of bytes read since its last call, from any worker's thread.
+    `progress` is called with the number of bytes read since its last call, from any worker's thread. `checkpoints`: where
+    finished ranges are kept and, after an interruption, found again; the caller removes them when the result is safe.
 
     Errors: CorpusError when the corpus cannot be read or holds ids that the vocabulary does not; ProfileError for
-    parameters out of range.
+    parameters out of range, and for checkpoints of another corpus, settings or version.
     """
+    part = profile_part(
+        corpus, vocab_size=vocab_size, tokenizer=tokenizer, windows=windows, sample_size=sample_size, seed=seed,
+        workers=workers, allow=allow, progress=progress, checkpoints=checkpoints,
+    )  # fmt: skip
+    if not part.tally.num_tokens:
+        raise CorpusError(f"the corpus holds no tokens ({corpus.sources[0].path} and what is with it)")
+    return merge_parts([part])
+
+
+def profile_part(
+    corpus: Corpus,
+    *,
+    task_index: int = 0,
+    task_count: int = 1,
+    vocab_size: int | None = None,
+    tokenizer: TokenizerFile | None = None,
+    windows: Sequence[int] = DEFAULT_WINDOWS,
+    sample_size: int = 1024,
+    seed: int = 0,
+    workers: int = 1,
+    allow: Collection[str] = (),
+    progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
+) -> Part:
+    """Counts the share of task `task_index` of `task_count` (`skewtool.profiling.places.task_range`); the rest, and the
+    errors, as `profile`. Merging the parts of all tasks gives the profile of a plain run; a part may be empty."""
     unknown = set(allow) - set(ALLOWABLE)
     if unknown:
         raise ProfileError(f"unknown check {sorted(unknown)[0]!r} to allow; known are {', '.join(ALLOWABLE)}")
@@ -127,15 +177,27 @@ def profile(
             "window lengths, workers and vocabulary size must be at least 1, sample size at least 0; "
             f"got {list(windows)}, {workers}, {vocab_size}, {sample_size}"
         )
-    notes = list(corpus.notes)
+    share = task_range(corpus, lengths, _whole_number("task_index", task_index), _whole_number("task_count", task_count))
     if tokenizer is not None:
         vocab_size = _checked_rows(vocab_size, tokenizer)
-    if vocab_size is not None:
-        notes += check_dtype_holds_vocabulary(corpus, vocab_size, allow)
-    _compile(corpus)
-    settings = _Settings(corpus, vocab_size, lengths, sample_size, seed, frozenset(allow), progress)
-    done = _run(settings, workers)
-    return _combine(settings, done, notes, tokenizer)
+    notes = () if vocab_size is None else check_dtype_holds_vocabulary(corpus, vocab_size, allow)
+    sizes = None if tokenizer is None else TokenizerSizes(
+        tokenizer.fingerprint, tokenizer.base_size, tokenizer.size_with_added, tokenizer.num_ids
+    )  # fmt: skip
+    setup = setup_of(corpus, vocab_size, lengths, sample_size, seed, allow, sizes, notes)
+    return _count(_Job(corpus, setup, progress, checkpoints), share, workers)
+
+
+def _count(job: _Job, share: Range, workers: int) -> Part:
+    """Finds what is finished, counts what is not, adds up."""
+    found = [] if job.checkpoints is None else job.checkpoints.load(job.setup, job.corpus, share)
+    finished = joined(each for part in found for each in part.ranges)
+    _compile(job.corpus)
+    if job.progress is not None and finished:
+        job.progress(num_bytes(job.corpus, finished))
+    todo = spans(job.corpus, job.setup.windows, gaps(share, finished), _SPAN_TOKENS)
+    parts = [*found, *(worker.part() for worker in _run(job, todo, workers))]
+    return Part(job.setup, (share,), add_tallies([part.tally for part in parts], job.setup.sample_size))
 
 
 def _whole_number(name: str, value: object, most: int = 2**63 - 1) -> int:
@@ -172,28 +234,16 @@ def _source_key(name: str, seed: int) -> int:
     return int.from_bytes(digest, "little")
 
 
-def _spans(corpus: Corpus, windows: Sequence[int]) -> Iterator[_Span]:
-    """Cuts seekable sources at multiples of all window lengths; others are one span."""
-    step = math.lcm(*windows)  # 1 without windows
-    step *= max(1, _SPAN_TOKENS // step)
-    for number, source in enumerate(corpus.sources):
-        if not source.seekable or source.num_tokens is None:
-            yield _Span(number, 0, None)
-            continue
-        for start in range(0, source.num_tokens, step):
-            yield _Span(number, start, min(start + step, source.num_tokens))
-
-
-def _run(settings: _Settings, workers: int) -> list[_Worker]:
+def _run(job: _Job, todo: Iterable[Span], workers: int) -> list[_Worker]:
     """Counts all spans; the error of the earliest bad span wins, whichever thread met it."""
-    waiting: queue.SimpleQueue[tuple[int, _Span]] = queue.SimpleQueue()
-    for item in enumerate(_spans(settings.corpus, settings.windows)):
+    waiting: queue.SimpleQueue[tuple[int, Span]] = queue.SimpleQueue()
+    for item in enumerate(todo):
         waiting.put(item)
     failures: list[tuple[int, Exception]] = []
     failed = threading.Event()  # no further spans; those begun go on, since an earlier one may fail, too
 
     def work() -> _Worker:
-        worker = _Worker(settings)
+        worker = _Worker(job)
         while not failed.is_set():
             try:
                 number, span = waiting.get_nowait()
@@ -201,6 +251,7 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
                 break
             try:
                 worker.count(span)
+                worker.keep()
             except Exception as error:
                 failures.append((number, error))
                 failed.set()
@@ -211,71 +262,8 @@ def _run(settings: _Settings, workers: int) -> list[_Worker]:
             done = [future.result() for future in [pool.submit(work) for _ in range(workers)]]
         except BaseException:  # also a keyboard interrupt: the threads end after their current block
             failed.set()
-            settings.interrupted.set()
+            job.interrupted.set()
             raise
     if failures:
         raise min(failures, key=lambda failure: failure[0])[1]
     return done
-
-
-def _combine(settings: _Settings, workers: Sequence[_Worker], notes: list[str], tokenizer: TokenizerFile | None) -> Profile:
-    if not any(any(worker.tokens.values()) for worker in workers):
-        raise CorpusError(f"the corpus holds no tokens ({settings.corpus.sources[0].path} and what is with it)")
-    vocab_size, dropped = settings.vocab_size, {}
-    if vocab_size is None:
-        vocab_size = max(int(np.flatnonzero(worker.counters[0].counts)[-1]) + 1
-                         for worker in workers if worker.counters[0].counts.any())  # fmt: skip
-        notes.append(
-            f"the vocabulary size was not given: taken as the highest id plus one, {vocab_size}; a model's table may "
-            "have more rows (--vocab-size)"
-        )
-    else:
-        num_dropped = sum(int(worker.counters[0].counts[vocab_size]) for worker in workers)
-        if num_dropped:
-            dropped = {BAD_IDS: num_dropped}
-            notes.append(f"{num_dropped} ids outside the vocabulary of {vocab_size} were left out")
-    return Profile(
-        counts=_sum([worker.counters[0].counts for worker in workers], vocab_size),
-        windows=tuple(
-            WindowStatistics(
-                length=length,
-                num_windows=sum(worker.windows[i].num_windows for worker in workers),
-                presence=_sum([worker.windows[i].presence for worker in workers], vocab_size),
-                sample=WindowSample.of(
-                    _without(vocab_size if dropped else None, [w for worker in workers for w in worker.windows[i].kept()]),
-                    settings.sample_size,
-                ),
-            )
-            for i, length in enumerate(settings.windows)
-        ),
-        sources=_source_rows(settings.corpus, workers),
-        sample_size=settings.sample_size,
-        seed=settings.seed,
-        dropped=dropped,
-        notes=tuple(sorted(set(notes))),
-        tokenizer=None if tokenizer is None else TokenizerSizes(
-            tokenizer.fingerprint, tokenizer.base_size, tokenizer.size_with_added, tokenizer.num_ids
-        ),
-    )  # fmt: skip
-
-
-def _without(dropped_id: int | None, windows: Iterable[Window]) -> Iterator[Window]:
-    """The windows without the id that stands for dropped tokens."""
-    for key, ids, counts in windows:
-        yield (key, ids, counts) if dropped_id is None else (key, ids[ids != dropped_id], counts[ids != dropped_id])
-
-
-def _sum(tables: Sequence[npt.NDArray[np.int64]], vocab_size: int) -> npt.NDArray[np.int64]:
-    total = np.zeros(vocab_size, np.int64)
-    for table in tables:
-        rows = min(vocab_size, table.size)
-        total[:rows] += table[:rows]
-    return total
-
-
-def _source_rows(corpus: Corpus, workers: Sequence[_Worker]) -> tuple[SourceRow, ...]:
-    rows = []
-    for number, source in enumerate(corpus.sources):
-        digest = sum(worker.digests.get(number, 0) for worker in workers) % 2**64
-        rows.append(SourceRow(source.name, sum(worker.tokens.get(number, 0) for worker in workers), f"{digest:016x}"))
-    return tuple(sorted(rows))

@@ -1,5 +1,6 @@
 """The file of a Profile: tensors `counts`, `presence.<w>`, `sample.<w>.{keys,indptr,ids,counts}`, the rest as header."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from skewtool.errors import FileFormatError
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
 from skewtool.storage import load_tensor_file, save_tensor_file
 
-__all__ = ["KIND", "VERSION", "load_profile", "save_profile"]
+__all__ = ["KIND", "VERSION", "load_profile", "save_profile", "tensors_of", "windows_of"]
 
 KIND = "profile"
 VERSION = "1.0"
@@ -21,14 +22,6 @@ Tensors = dict[str, npt.NDArray[Any]]
 
 def save_profile(profile: Profile, path: Path) -> None:
     """Writes `profile` to `path`, beside it first."""
-    tensors: Tensors = {"counts": profile.counts}
-    for window in profile.windows:
-        prefix = f"sample.{window.length}"
-        tensors[f"presence.{window.length}"] = window.presence
-        tensors[f"{prefix}.keys"] = window.sample.keys
-        tensors[f"{prefix}.indptr"] = window.sample.indptr
-        tensors[f"{prefix}.ids"] = window.sample.ids
-        tensors[f"{prefix}.counts"] = window.sample.counts
     header = {
         "windows": [[window.length, window.num_windows] for window in profile.windows],
         "sources": [asdict(source) for source in profile.sources],
@@ -38,7 +31,25 @@ def save_profile(profile: Profile, path: Path) -> None:
         "notes": list(profile.notes),
         "tokenizer": None if profile.tokenizer is None else asdict(profile.tokenizer),
     }
-    save_tensor_file(path, KIND, VERSION, header, tensors)
+    save_tensor_file(path, KIND, VERSION, header, tensors_of(profile.counts, profile.windows))
+
+
+def tensors_of(counts: npt.NDArray[Any], windows: Iterable[WindowStatistics]) -> Tensors:
+    """The named tensors of a file: counts, and presence and sample of each window length."""
+    tensors: Tensors = {"counts": counts}
+    for window in windows:
+        prefix = f"sample.{window.length}"
+        tensors[f"presence.{window.length}"] = window.presence
+        tensors[f"{prefix}.keys"] = window.sample.keys
+        tensors[f"{prefix}.indptr"] = window.sample.indptr
+        tensors[f"{prefix}.ids"] = window.sample.ids
+        tensors[f"{prefix}.counts"] = window.sample.counts
+    return tensors
+
+
+def windows_of(num_windows: Iterable[tuple[int, int]], tensors: Tensors) -> tuple[WindowStatistics, ...]:
+    """The statistics of each (length, number of windows), from the tensors of a file. Errors: KeyError, ValueError."""
+    return tuple(_window(length, number, tensors) for length, number in num_windows)
 
 
 def load_profile(path: Path) -> Profile:
@@ -47,7 +58,7 @@ def load_profile(path: Path) -> Profile:
     try:
         return Profile(
             counts=tensors["counts"],
-            windows=tuple(_window(length, number, tensors) for length, number in header["windows"]),
+            windows=windows_of(header["windows"], tensors),
             sources=tuple(_known(SourceRow, row) for row in header["sources"]),
             sample_size=header["sample_size"],
             seed=header["seed"],

@@ -22,7 +22,7 @@ from skewtool.report.labels import plot_label
 from skewtool.sharding import LOADS, Load
 from skewtool.skew import SkewReport
 
-__all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance"]
+__all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance", "styled_figure"]
 
 _MOST_POINTS = 2000
 _MOST_NAMED_SHARDS = 64  # beyond, lines would hide each other in the order of shards
@@ -43,7 +43,8 @@ _PLAIN_TEXT = matplotlib.rc_context({"text.usetex": False})
 """Decorates whatever makes text: tokens and names are no markup, whatever the user's settings are."""
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+def styled_figure(width: float, height: float, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, in the style of all figures; sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = np.atleast_1d(figure.subplots(1, columns))
@@ -77,7 +78,7 @@ def _empty(axes: Axes, what: str) -> None:
 @_PLAIN_TEXT
 def rank_frequency(profile: Profile) -> Figure:
     """Count over rank on log axes for the ids that occur, the hottest 1 % of the vocabulary marked."""
-    figure, (axes,) = _figure(7, 4.2)
+    figure, (axes,) = styled_figure(7, 4.2)
     falling = np.sort(profile.counts)[::-1]
     seen = profile.num_distinct
     figure.suptitle(
@@ -104,7 +105,7 @@ def rank_frequency(profile: Profile) -> Figure:
 @_PLAIN_TEXT
 def lorenz_curve(profile: Profile) -> Figure:
     """Share of tokens held by the hottest share of ids: the Lorenz curve, hottest first, on a log axis of ids."""
-    figure, (axes,) = _figure(7, 4.2)
+    figure, (axes,) = styled_figure(7, 4.2)
     figure.suptitle(f"Lorenz curve of load over {profile.vocab_size:,} ids, hottest first", fontsize=11)
     if not profile.num_tokens:
         _empty(axes, "no tokens")
@@ -139,7 +140,7 @@ def _names(report: SkewReport) -> list[str]:
 @_PLAIN_TEXT
 def load_per_shard(report: SkewReport) -> Figure:
     """Load of each shard over the mean, for each layout; raw and unique side by side."""
-    figure, panels = _figure(11, 4.2, columns=2)
+    figure, panels = styled_figure(11, 4.2, columns=2)
     figure.suptitle(f"Load per shard, {report.num_shards} shards, on average over the corpus", fontsize=11)
     names = _names(report)
     for axes, load in zip(panels, LOADS, strict=True):
@@ -178,7 +179,7 @@ def step_imbalance(report: SkewReport) -> Figure:
 
     The axis of the excess is logarithmic, so that even layouts can be told apart; up to 0.1 % counts as even.
     """
-    figure, panels = _figure(11, 4.2, columns=2)
+    figure, panels = styled_figure(11, 4.2, columns=2)
     figure.suptitle(
         f"Imbalance within a step: {report.num_steps:,} steps of {report.num_shards} ranks with "
         f"{report.tokens_per_rank:,} tokens each", fontsize=11,
@@ -215,7 +216,7 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
 @_PLAIN_TEXT
 def hottest_ids(profile: Profile, tokens: Sequence[str], ids: Sequence[int]) -> Figure:
     """Share of all tokens for each of the hottest ids, labelled with id and token text."""
-    figure, (axes,) = _figure(7, 0.8 + 0.26 * max(len(ids), 2))
+    figure, (axes,) = styled_figure(7, 0.8 + 0.26 * max(len(ids), 2))
     figure.suptitle("Hottest ids", fontsize=11)
     if not ids:
         _empty(axes, "no tokens")

@@ -9,6 +9,7 @@ import io
 import json
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,16 +30,18 @@ def write_report(
     profile: Profile,
     skew: SkewReport,
     token_text: "dict[int, str] | None" = None,
+    bench: "dict[str, Any] | None" = None,
 ) -> Path:
     """Writes the report of `profile` and `skew`; returns the path of index.html.
 
-    `token_text` names tokens by id, at least the hottest ones. Errors: SkewtoolError when the directory cannot be made.
+    `token_text` names tokens by id, at least the hottest ones; `bench`: what `skewtool bench --json` printed.
+    Errors: SkewtoolError when the directory cannot be made.
     """
     hot = _hottest(profile, token_text or {})
     files: dict[str, bytes] = {}
     pictures, notes = [], []
     try:
-        pictures = _pictures(profile, skew, hot, files)
+        pictures = _pictures(profile, skew, hot, bench, files)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "matplotlib":
             raise
@@ -55,8 +58,11 @@ def _hottest(profile: Profile, token_text: dict[int, str]) -> list[HotId]:
     return [HotId(int(i), token_text.get(int(i), ""), int(profile.counts[i])) for i in order if profile.counts[i]]
 
 
-def _pictures(profile: Profile, skew: SkewReport, hot: list[HotId], files: dict[str, bytes]) -> list[Picture]:
+def _pictures(
+    profile: Profile, skew: SkewReport, hot: list[HotId], bench: dict[str, Any] | None, files: dict[str, bytes]
+) -> list[Picture]:
     from skewtool.report import figures
+    from skewtool.report.bench_figure import bench_bars
 
     made = {
         "load_per_shard": ("Load per shard", figures.load_per_shard(skew)),
@@ -68,6 +74,8 @@ def _pictures(profile: Profile, skew: SkewReport, hot: list[HotId], files: dict[
             figures.hottest_ids(profile, [each.token for each in hot], [each.token_id for each in hot]),
         ),
     }
+    if bench is not None:
+        made["bench"] = ("Steps on real collectives, beside what was predicted", bench_bars(bench))
     pictures = []
     for name, (caption, figure) in made.items():
         svg = figures.render(figure, "svg")

@@ -9,7 +9,8 @@ With presence p, the share of windows that hold the id, M lookups per update and
     cost per update    2 r
 
 One copy on one of P shards helps a given source with probability 1 / P, and there are P sources: p M lookups per update.
-An id on every shard is no other case: P - 1 copies, and an all-reduce sends 2 (P-1)/P r on each of P ranks. So
+An id on every shard is no other case for 32-bit gradients: P - 1 copies, and an all-reduce sends 2 (P-1)/P r on each of P
+ranks; 16-bit ones are all-reduced in float32, which costs twice as much. So
 
     a copy pays from   p >= 2 r / (M (2 r + 8)),   just below 1 / M
 
@@ -22,9 +23,10 @@ import numpy.typing as npt
 
 from skewtool.profiling import WindowStatistics
 from skewtool.sharding import ShardMap
-from skewtool.skew.layout_bytes import BYTES_PER_ID, at_least_one
+from skewtool.skew.table_sizes import BYTES_PER_ID, TableSizes, at_least_one
+from skewtool.skew.traffic import Traffic, equal, exchange
 
-__all__ = ["copy_pays_from", "exchanged_rows", "ids_on_every_shard", "ids_whose_copies_pay"]
+__all__ = ["copy_pays_from", "copy_traffic", "exchanged_rows", "ids_on_every_shard", "ids_whose_copies_pay"]
 
 
 def copy_pays_from(bytes_per_row: int, lookups_per_update: int | None) -> float:
@@ -55,14 +57,31 @@ def ids_on_every_shard(shard_map: ShardMap) -> int:
     return int(np.count_nonzero(_on_every_shard(shard_map)))
 
 
+def _between_slots(shard_map: ShardMap) -> npt.NDArray[np.int64]:
+    """int64 [P, P]: gradients that the copies on each shard send to homes on each, ids on every shard left out."""
+    copies = shard_map.token_at[:, shard_map.home_slots :]
+    held = (copies >= 0) & ~_on_every_shard(shard_map)[copies]
+    between = np.zeros((shard_map.num_shards, shard_map.num_shards), np.int64)
+    np.add.at(between, (held.nonzero()[0], shard_map.shard_of[copies[held]]), 1)
+    return between
+
+
 def exchanged_rows(shard_map: ShardMap) -> npt.NDArray[np.int64]:
     """Gradient rows that each rank sends, and receives, in an update for ids on some shards but not all: int64 [P].
 
     One for each copy it holds (to the home), and one for each copy of an id whose home it is (the sum).
     """
-    every = _on_every_shard(shard_map)
-    copies = shard_map.token_at[:, shard_map.home_slots :]
-    held = ((copies >= 0) & ~every[copies]).sum(axis=1, dtype=np.int64)
-    sums = np.zeros(shard_map.num_shards, np.int64)
-    np.add.at(sums, shard_map.shard_of, np.where(every, 0, shard_map.num_copies))
-    return np.asarray(held + sums)
+    between = _between_slots(shard_map)
+    return np.asarray(between.sum(axis=1) + between.sum(axis=0))
+
+
+def copy_traffic(sizes: TableSizes, shard_map: ShardMap) -> list[Traffic]:
+    """The collectives of `synchronize_copies` in an optimizer update, in the order of the code: sums of ids on every shard
+    in at least float32; of others, gradients to their home and sums back, in their own type."""
+    everywhere, between = ids_on_every_shard(shard_map), _between_slots(shard_map)
+    summed = everywhere * sizes.hidden * sizes.bytes_per_sum
+    calls = [equal("update", "all_reduce", "gradients", summed, sizes.num_shards)] if everywhere else []
+    if between.any():
+        for way in (between, between.T):
+            calls += exchange("update", "gradients", way, sizes.bytes_per_row, sizes.hidden)
+    return calls

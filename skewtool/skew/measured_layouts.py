@@ -1,120 +1,116 @@
-"""What each embedding layout moves in given steps: measured requests put into the formulas of `layout_bytes`.
+"""What each embedding layout moves in given steps: measured requests put into `embedding_traffic` and `embedding_buffers`.
 
-Takes steps as lists of P arrays, the distinct ids int32 [u] of each source rank, ascending. Bytes of a step are those of
-its busiest rank, averaged over the steps; buffers are the largest of all steps. Busiest is the shard that serves most:
-forward counts what a rank sends, backward the gradients that come back for what it served. What a rank receives forward
-is left out, because its text decides that and no map of single rows changes it.
+A step is a list of P windows (ids, counts) with ascending distinct ids, one of each source rank. `plan` and `cost` both
+ask here, so that both have one set of numbers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from skewtool.profiling import WindowContent
 from skewtool.sharding import ShardMap, SlotTable, choose_slots
-from skewtool.skew.copy_gradients import exchanged_rows, ids_on_every_shard
-from skewtool.skew.layout_bytes import (
-    Sizes,
-    all_reduce_bytes,
-    copy_gradient_bytes,
-    hidden_backward_bytes,
-    hidden_buffer_bytes,
-    hidden_forward_bytes,
-    hidden_weight_bytes,
-    reduce_scatter_bytes,
-    replicated_buffer_bytes,
-    routed_backward_bytes,
-    routed_buffer_bytes,
-    routed_forward_bytes,
-    vocab_weight_bytes,
-)
+from skewtool.sharding.chooser import EVERY_SHARD
+from skewtool.skew.copy_gradients import copy_traffic
+from skewtool.skew.embedding_buffers import embedding_buffers
+from skewtool.skew.embedding_traffic import embedding_traffic
+from skewtool.skew.table_sizes import TableSizes
+from skewtool.skew.traffic import Backend, Phase, Traffic, select
 
-__all__ = ["LayoutBytes", "hidden_layouts", "remote_requests", "replicated_layouts", "routed_layout"]
+__all__ = ["MeasuredLayout", "Requests", "Step", "hidden_lookups", "measured", "step_requests", "weight_bytes"]
 
-Lookups = Sequence[npt.NDArray[np.int32]]
-"""One step: the distinct ids of each rank, ascending."""
-
-PerRank = npt.NDArray[np.int64]
+Step = Sequence[WindowContent]
+Requests = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class LayoutBytes:
-    """One layout, in bytes of a shard or its rank: `weight` and `temporary` are held, `forward` and `backward` moved in a
-    lookup step by the busiest rank, `gradient_sync` in an optimizer update for copies."""
+@dataclass(frozen=True, eq=False)
+class MeasuredLayout:
+    """One embedding layout over all steps.
 
-    layout: str
-    weight: int
-    temporary: int
-    forward: int
-    backward: int
-    gradient_sync: int = 0
-    extra_rows_per_shard: int = 0
-
-
-def _average_of_busiest(per_rank: PerRank) -> int:
-    """The busiest rank of each step, int64 [steps, P], averaged over steps and rounded; 0 without steps."""
-    steps = per_rank.shape[0]
-    return (int(per_rank.max(axis=1).sum()) + steps // 2) // steps if steps else 0
-
-
-def remote_requests(steps: Iterable[Lookups], shard_map: ShardMap) -> tuple[PerRank, PerRank]:
-    """Rows that cross ranks: (served, asked), both int64 [steps, P].
-
-    `served`: rows that each shard sends to other ranks; `asked`: ids that each rank asks of other shards. Routed by the
-    chooser that the routed embedding uses, as `replay`, which adds up what is served but not what each rank asks.
+    name               of this one among others; its layout may be that of several
+    weight_bytes       of the shard with the most
+    traffic            the collectives of each step, forward and backward
+    update             those of an optimizer update, for copies
+    forward_buffers    the most that any rank allocates in any step; see `embedding_buffers`
     """
-    table = SlotTable.of(shard_map)
-    served, asked = [], []
+
+    name: str
+    weight_bytes: int
+    extra_rows_per_shard: int
+    traffic: list[list[Traffic]]
+    update: list[Traffic]
+    forward_buffers: int
+    backward_buffers: int
+
+    def average(self, phase: Phase, figure: Callable[[list[Traffic]], int]) -> int:
+        """A figure of the calls of a phase in a step, averaged over steps and rounded."""
+        figures = [figure(select(step, phase)) for step in self.traffic]
+        return (sum(figures) + len(figures) // 2) // len(figures) if figures else 0
+
+
+def step_requests(
+    steps: Iterable[Step], shard_map: ShardMap, *, distinct: bool = True
+) -> Iterator[tuple[Requests, Requests]]:
+    """For each step int64 [P, P], rows that each rank asks of each shard by the chooser that the routed embedding uses, once
+    per distinct id or for every occurrence; and int64 [P], those it reads in place, because they are on every shard."""
+    table, number = SlotTable.of(shard_map), shard_map.num_shards
     for step in steps:
-        between = np.zeros((shard_map.num_shards, shard_map.num_shards), np.int64)
-        for source, ids in enumerate(step):
-            between[source] = np.bincount(choose_slots(ids, source, table), minlength=shard_map.num_shards)
-        np.fill_diagonal(between, 0)
-        served.append(between.sum(axis=0))
-        asked.append(between.sum(axis=1))
-    shape = (len(served), shard_map.num_shards)
-    return np.array(served, np.int64).reshape(shape), np.array(asked, np.int64).reshape(shape)
+        asked, in_place = np.zeros((number, number), np.int64), np.zeros(number, np.int64)
+        for source, (ids, counts) in enumerate(step):
+            times = np.ones_like(counts) if distinct else counts
+            everywhere = table.row_of[ids] == EVERY_SHARD
+            in_place[source] = times[everywhere].sum()
+            np.add.at(asked[source], choose_slots(ids, source, table)[~everywhere], times[~everywhere])
+        yield asked, in_place
 
 
-def replicated_layouts(sizes: Sizes) -> list[LayoutBytes]:
-    """ "contiguous all-reduce" and "contiguous reduce-scatter": every rank knows all N ids; the same bytes for any map."""
-    weight, buffers = vocab_weight_bytes(sizes, sizes.home_rows), replicated_buffer_bytes(sizes)
-    scattered = reduce_scatter_bytes(sizes)
-    return [
-        LayoutBytes("contiguous all-reduce", weight, buffers, forward=all_reduce_bytes(sizes), backward=0),
-        LayoutBytes("contiguous reduce-scatter", weight, buffers, forward=scattered, backward=scattered),
-    ]
+def hidden_lookups(steps: Iterable[Step], *, distinct: bool) -> Iterator[Requests]:
+    """For each step int64 [P]: distinct ids of each rank, or its tokens."""
+    for step in steps:
+        yield np.array([ids.size if distinct else counts.sum() for ids, counts in step], np.int64)
 
 
-def routed_layout(layout: str, sizes: Sizes, shard_map: ShardMap, steps: Iterable[Lookups]) -> LayoutBytes:
-    """Rows by vocabulary, looked up once per distinct id and rank over an all-to-all, copies of rows as the map has them."""
-    served, asked = remote_requests(steps, shard_map)
-    return LayoutBytes(
-        layout,
-        weight=vocab_weight_bytes(sizes, shard_map.num_slots),
-        temporary=int(routed_buffer_bytes(sizes, served, asked).max(initial=0)),
-        forward=_average_of_busiest(routed_forward_bytes(sizes, served, asked)),
-        backward=_average_of_busiest(routed_backward_bytes(sizes, served)),
-        gradient_sync=copy_gradient_bytes(sizes, int(exchanged_rows(shard_map).max()), ids_on_every_shard(shard_map)),
-        extra_rows_per_shard=shard_map.num_slots - shard_map.home_slots,
+def measured(
+    name: str,
+    layout: str,
+    sizes: TableSizes,
+    requests: Iterable[Requests | tuple[Requests, Requests]],
+    tokens: Iterable[Requests],
+    *,
+    shard_map: ShardMap | None = None,
+    capacity: int | None = None,
+    backend: Backend = "nccl",
+) -> MeasuredLayout:
+    """A layout of `embedding_traffic` over steps: requests of each step, with rows read in place where there are any, and
+    tokens of each rank in it.
+
+    `shard_map` says how many rows a shard has, and what copies cost; by default ceil(V / P) rows without copies.
+    """
+    slots = sizes.home_rows if shard_map is None else shard_map.num_slots
+    traffic, forward, backward = [], 0, 0
+    for found, own in zip(requests, tokens, strict=True):
+        asked, in_place = found if isinstance(found, tuple) else (found, None)
+        traffic.append(embedding_traffic(layout, sizes, asked, capacity=capacity))
+        buffers = embedding_buffers(
+            layout, sizes, asked, own, in_place=in_place, rows_per_shard=slots, capacity=capacity, backend=backend
+        )
+        forward = max(forward, int(buffers.forward.max()))
+        backward = max(backward, int(buffers.backward.max()))
+    return MeasuredLayout(
+        name=name,
+        weight_bytes=weight_bytes(layout, sizes, slots),
+        extra_rows_per_shard=0 if shard_map is None else slots - shard_map.home_slots,
+        traffic=traffic,
+        update=[] if shard_map is None else copy_traffic(sizes, shard_map),
+        forward_buffers=forward,
+        backward_buffers=backward,
     )
 
 
-def hidden_layouts(sizes: Sizes, steps: Iterable[Lookups]) -> list[LayoutBytes]:
-    """ "hidden" and "hidden distinct": H / P columns of all rows on each shard, whole rows of n tokens back on each rank."""
-    distinct = np.array([[ids.size for ids in step] for step in steps], np.int64).reshape(-1, sizes.num_shards)
-    every = np.full_like(distinct, sizes.tokens_per_rank)
-    return [_hidden_layout("hidden", sizes, every), _hidden_layout("hidden distinct", sizes, distinct)]
-
-
-def _hidden_layout(layout: str, sizes: Sizes, lookups: PerRank) -> LayoutBytes:
-    """`lookups` int64 [steps, P]: tokens or distinct ids of each rank."""
-    together = lookups.sum(axis=1, keepdims=True)
-    return LayoutBytes(
-        layout,
-        weight=hidden_weight_bytes(sizes),
-        temporary=int(hidden_buffer_bytes(sizes, together).max(initial=0)),
-        forward=_average_of_busiest(hidden_forward_bytes(sizes, lookups, together - lookups)),
-        backward=_average_of_busiest(hidden_backward_bytes(sizes, together - lookups)),
-    )
+def weight_bytes(layout: str, sizes: TableSizes, rows_per_shard: int) -> int:
+    """Of the shard with the most: V rows of ceil(H / P) columns for hidden layouts, whole rows for others."""
+    if layout.startswith("hidden"):
+        return sizes.vocab_size * sizes.most_columns * sizes.bytes_per_element
+    return rows_per_shard * sizes.bytes_per_row

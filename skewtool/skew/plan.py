@@ -8,6 +8,9 @@ on text that it has not seen they do a little worse. Layouts:
   balanced with copies                               the same with copies of hot rows, as many as fit and can pay
   hidden, hidden distinct                            H / P columns of every row per shard, for all lookups or distinct ids
 
+Forward counts what the busiest rank sends, backward the gradients that come back to it for what it served. What a rank
+receives forward, and sends backward, its text decides, and no map of single rows changes it.
+
 Left out are the optimizer's state and the weight's gradient, which grow with the weight of every layout alike.
 """
 
@@ -24,11 +27,12 @@ from skewtool.profiling import Profile, WindowStatistics
 from skewtool.sharding import ShardMap, partition, real_vocab_of
 from skewtool.skew.advice import advise
 from skewtool.skew.copy_gradients import copy_pays_from, ids_whose_copies_pay
-from skewtool.skew.layout_bytes import Sizes, at_least_one
-from skewtool.skew.measured_layouts import LayoutBytes, Lookups, hidden_layouts, replicated_layouts, routed_layout
+from skewtool.skew.measured_layouts import MeasuredLayout, Step, hidden_lookups, measured, step_requests
 from skewtool.skew.steps import drawn_steps, sample_windows
+from skewtool.skew.table_sizes import TableSizes, at_least_one
+from skewtool.skew.traffic import PerRank, Traffic, received, sent
 
-__all__ = ["LayoutPlan", "Plan", "plan"]
+__all__ = ["LayoutPlan", "Plan", "plan", "plan_steps", "with_rows"]
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,26 @@ class LayoutPlan:
     extra_rows_per_shard: int
 
     @classmethod
-    def of(cls, found: LayoutBytes, lookups_per_update: int | None, memory_per_shard: int | None) -> "LayoutPlan":
+    def of(
+        cls, found: MeasuredLayout, num_ranks: int, lookups_per_update: int | None, memory_per_shard: int | None
+    ) -> "LayoutPlan":
         """What a layout moves in all; without `lookups_per_update` there are no gradients."""
-        learns = lookups_per_update is not None
-        backward, sync = (found.backward, found.gradient_sync) if learns else (0, 0)
+
+        def most(way: Callable[..., PerRank]) -> Callable[[list[Traffic]], int]:
+            return lambda calls: int(way(calls, num_ranks, "nccl").max())
+
+        forward, backward, sync = found.average("forward", most(sent)), 0, 0
+        if lookups_per_update is not None:
+            backward, sync = found.average("backward", most(received)), most(sent)(found.update)
         return cls(
-            layout=found.layout,
-            weight_bytes=found.weight,
-            temporary_bytes=found.temporary,
-            fits=memory_per_shard is None or found.weight + found.temporary <= memory_per_shard,
-            busiest_forward_bytes=found.forward,
+            layout=found.name,
+            weight_bytes=found.weight_bytes,
+            temporary_bytes=found.forward_buffers,
+            fits=memory_per_shard is None or found.weight_bytes + found.forward_buffers <= memory_per_shard,
+            busiest_forward_bytes=forward,
             busiest_backward_bytes=backward,
             gradient_sync_bytes=sync,
-            busiest_bytes_per_update=(lookups_per_update or 1) * (found.forward + backward) + sync,
+            busiest_bytes_per_update=(lookups_per_update or 1) * (forward + backward) + sync,
             extra_rows_per_shard=found.extra_rows_per_shard,
         )
 
@@ -78,7 +89,8 @@ class Plan:
     how many ids of the profile do. See `skewtool.skew.copy_gradients`.
     """
 
-    sizes: Sizes
+    sizes: TableSizes
+    tokens_per_rank: int
     lookups_per_update: int | None
     memory_per_shard: int | None
     layouts: tuple[LayoutPlan, ...]
@@ -94,7 +106,7 @@ class Plan:
             "vocab_size": self.sizes.vocab_size,
             "hidden": self.sizes.hidden,
             "bytes_per_element": self.sizes.bytes_per_element,
-            "tokens_per_rank": self.sizes.tokens_per_rank,
+            "tokens_per_rank": self.tokens_per_rank,
             "lookups_per_update": self.lookups_per_update,
             "memory_per_shard": self.memory_per_shard,
             "layouts": [dict(vars(layout)) for layout in self.layouts],
@@ -134,24 +146,25 @@ def plan(
     """
     windows = profile.window(profile.tokens_per_rank if tokens_per_rank is None else tokens_per_rank)
     rows = profile.vocab_size if vocab_size is None else vocab_size
-    sizes = Sizes(num_shards, rows, hidden, bytes_per_element, windows.length)
+    sizes = TableSizes(num_shards, rows, hidden, bytes_per_element)
     if memory_per_shard is not None:
         memory_per_shard = at_least_one("memory_per_shard, in bytes,", memory_per_shard)
     pays_from = copy_pays_from(sizes.bytes_per_row, lookups_per_update)
     number_that_pay = ids_whose_copies_pay(windows, pays_from)
     make = partial(
-        partition, _with_rows(profile, sizes.vocab_size), sizes.num_shards, tokens_per_rank=windows.length,
+        partition, with_rows(profile, sizes.vocab_size), sizes.num_shards, tokens_per_rank=windows.length,
         real_vocab=real_vocab_of(profile),
     )  # fmt: skip
     limits = _Limits(extra_rows, memory_per_shard, None if lookups_per_update is None else number_that_pay)
     layouts = tuple(
-        LayoutPlan.of(each, lookups_per_update, memory_per_shard)
-        for each in _measured(sizes, _steps(windows, sizes.num_shards), make, limits)
+        LayoutPlan.of(each, sizes.num_shards, lookups_per_update, memory_per_shard)
+        for each in _layouts(sizes, plan_steps(windows, sizes.num_shards), make, limits)
     )
     fitting = [layout for layout in layouts if layout.fits]
     best = min(fitting, key=lambda layout: layout.busiest_bytes_per_update, default=None)
     return Plan(
         sizes=sizes,
+        tokens_per_rank=windows.length,
         lookups_per_update=lookups_per_update,
         memory_per_shard=memory_per_shard,
         layouts=layouts,
@@ -171,46 +184,52 @@ class _Limits:
     memory_per_shard: int | None
     ids_that_pay: int | None
 
-    def most_rows(self, balanced: LayoutBytes, sizes: Sizes) -> int | None:
+    def most_rows(self, balanced: MeasuredLayout, sizes: TableSizes) -> int | None:
         """Rows per shard that memory leaves beside the balanced layout, and at most those that the ids whose copies pay
         take on every shard; None without such limits."""
         limits = []
         if self.memory_per_shard is not None:
-            limits.append((self.memory_per_shard - balanced.weight - balanced.temporary) // sizes.bytes_per_row)
+            limits.append((self.memory_per_shard - balanced.weight_bytes - balanced.forward_buffers) // sizes.bytes_per_row)
         if self.ids_that_pay is not None:
             limits.append(-(-self.ids_that_pay * (sizes.num_shards - 1) // sizes.num_shards))
         return max(0, min(limits)) if limits else None
 
 
-def _measured(
-    sizes: Sizes, steps: Sequence[Lookups], make: Callable[..., ShardMap], limits: _Limits
-) -> Iterator[LayoutBytes]:
+def _layouts(
+    sizes: TableSizes, steps: Sequence[Step], make: Callable[..., ShardMap], limits: _Limits
+) -> Iterator[MeasuredLayout]:
     """All layouts, simplest first; `make(strategy, extra_rows=0)` makes the maps."""
-    yield from replicated_layouts(sizes)
+    tokens, distinct = (list(hidden_lookups(steps, distinct=each)) for each in (False, True))
+
+    def routed(name: str, shard_map: ShardMap) -> MeasuredLayout:
+        return measured(name, "routed", sizes, step_requests(steps, shard_map), tokens, shard_map=shard_map)
+
+    for name in ("all-reduce", "reduce-scatter"):
+        yield measured(f"contiguous {name}", f"vocab {name}", sizes, tokens, tokens)
     for strategy in ("contiguous", "strided", "balanced"):
-        routed = routed_layout(f"{strategy} routed", sizes, make(strategy), steps)
-        yield routed
+        found = routed(f"{strategy} routed", make(strategy))
+        yield found
     copies = make("balanced", extra_rows=limits.extra_rows)
-    most = limits.most_rows(routed, sizes)
+    most = limits.most_rows(found, sizes)
     if most is not None and copies.num_slots - copies.home_slots > most:
         copies = make("balanced", extra_rows=most)
     if copies.has_copies:
-        yield routed_layout("balanced with copies", sizes, copies, steps)
-    yield from hidden_layouts(sizes, steps)
+        yield routed("balanced with copies", copies)
+    yield measured("hidden", "hidden tokens", sizes, tokens, tokens)
+    yield measured("hidden distinct", "hidden tokens", sizes, distinct, tokens)
 
 
-def _steps(windows: WindowStatistics, num_shards: int) -> list[Lookups]:
-    """Drawn steps as the distinct ids of each rank, ascending."""
+def plan_steps(windows: WindowStatistics, num_shards: int) -> list[Step]:
+    """Drawn steps of the sampled windows. Errors: ProfileError where none was sampled."""
     if not len(windows.sample):
         raise ProfileError(
             f"the profile has no sampled window of {windows.length} tokens to predict lookups from; profile more text, or "
             "with a shorter --window"
         )
-    drawn = drawn_steps(sample_windows(windows.sample), num_shards)
-    return [[np.sort(ids) for ids, _ in step] for step in drawn]
+    return list(drawn_steps(sample_windows(windows.sample), num_shards))
 
 
-def _with_rows(profile: Profile, vocab_size: int) -> Profile:
+def with_rows(profile: Profile, vocab_size: int) -> Profile:
     """The profile with ids that never occur added up to `vocab_size`."""
     more = vocab_size - profile.vocab_size
     if more < 0:

@@ -14,22 +14,24 @@ from skewtool.errors import CorpusError
 
 KNOWN = {
     b"MMIDIDX\0\0": "megatron",
-    b"TNTIDX\0\0": "fairseq legacy index",
+    b"TNTIDX\0\0": "fairseq",
     b"HUFFIDX\0\0": "fairseq Huffman index",
-    b"LITPKDS": "lit-gpt packed",
+    b"LITPKDS": "packed",
     b"\x93NUMPY\x01\0": "npy",
     struct.pack("<i", 20240520): "llmc",
     struct.pack("<i", 20240801): "llmc",
     struct.pack("<i", 20240522): "llm.c evaluation",
-    b"\xff\xff\xff\xff\x08\x01\0\0": "Arrow stream",
-    b"ARROW1\0\0": "Arrow file",
-    b"PAR1": "Parquet",
-    b"PK\x03\x04": "zip (.npz, .pt)",
+    b"\xff\xff\xff\xff\x08\x01\0\0": "arrow",
+    b"ARROW1\0\0": "arrow",
+    b"PAR1": "parquet",
+    b"PK\x03\x04": "npz",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"\x1f\x8b\x08": "gzip",
     b"\x80\x04\x95" + (50).to_bytes(8, "little"): "pickle",
     b"\x80\x02\x8a\x0a": "pickle",
 }
+
+COMPRESSED = ("gzip", "zstd")  # what is inside decides
 
 
 @pytest.mark.parametrize(("magic", "name"), KNOWN.items())
@@ -44,7 +46,7 @@ def test_a_file_with_a_known_beginning_is_never_read_raw(magic: bytes, tmp_path:
         open_corpus(tmp_path / "tokens.bin", format="raw", dtype="uint16")
 
 
-@pytest.mark.parametrize("magic", [magic for magic, name in KNOWN.items() if name in UNREADABLE])
+@pytest.mark.parametrize("magic", [each for each, name in KNOWN.items() if name in UNREADABLE and name not in COMPRESSED])
 def test_what_cannot_be_read_is_named_with_the_way_out(magic: bytes, tmp_path: Path) -> None:
     (tmp_path / "tokens.npy").write_bytes(magic + b"\0" * (64 - len(magic)))
     with pytest.raises(CorpusError) as caught:

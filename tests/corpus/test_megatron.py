@@ -52,16 +52,23 @@ def test_overflowed_offsets_are_noted_and_not_used(
 
 
 def test_multimodal_pairs_are_refused(tmp_path: Path, write_megatron: Callable[..., Path]) -> None:
-    with pytest.raises(CorpusError, match="multimodal"):
+    with pytest.raises(CorpusError, match=r"multimodal: 0 of its 5 ids are the bytes of 1 images.*--allow images"):
         open_corpus(write_megatron(tmp_path / "a", SEQUENCES, "int32", modes=b"\0\1\0"))
 
 
-def test_fairseqs_index_of_the_same_magic_is_told_apart(tmp_path: Path, write_megatron: Callable[..., Path]) -> None:
-    index = write_megatron(tmp_path / "a", SEQUENCES, documents=[])
-    content = index.read_bytes()
-    index.write_bytes(content[:26] + content[34:])  # no count of documents
-    with pytest.raises(CorpusError, match="fairseq"):
-        open_corpus(index)
+@pytest.mark.parametrize("block_tokens", [1, 2, 100])
+def test_the_text_of_multimodal_pairs_is_read_when_allowed(
+    block_tokens: int, tmp_path: Path, write_megatron: Callable[..., Path], ids_of: Callable[..., list[int]]
+) -> None:
+    sequences = [[5, 6], [-(2**31), 2**31 - 1, 9], [], [7], [1], [8, 3]]
+    path = write_megatron(tmp_path / "a", sequences, "int32", modes=b"\0\1\0\0\1\0")
+    corpus = open_corpus(path, allow=["images"])
+    assert (ids_of(corpus, block_tokens), corpus.dropped) == ([5, 6, 7, 8, 3], {"images": 4})
+    assert any("4 ids of images were left out" in note for note in corpus.notes)
+    for start in range(5):
+        for stop in range(start, 6):
+            blocks = corpus.sources[0].blocks(start, stop, block_tokens)
+            assert [int(token) for block in blocks for token in block] == [5, 6, 7, 8, 3][start:stop]
 
 
 @pytest.mark.parametrize("code", [0, 6, 7, 9, 255])
@@ -93,7 +100,7 @@ def test_pair_without_tokens(sequences: list[list[int]], tmp_path: Path, write_m
 
 
 def test_dtype_that_contradicts_the_index(tmp_path: Path, write_megatron: Callable[..., Path]) -> None:
-    with pytest.raises(CorpusError, match="says uint16, but --dtype says int32"):
+    with pytest.raises(CorpusError, match="holds uint16 by its Megatron index, but --dtype says int32"):
         open_corpus(write_megatron(tmp_path / "a", SEQUENCES), dtype="int32")
 
 

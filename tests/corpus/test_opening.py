@@ -135,8 +135,8 @@ def test_a_dtype_that_is_none(dtype: str, tmp_path: Path, write_raw: Callable[..
 
 
 def test_unknown_format(tmp_path: Path, write_raw: Callable[..., Path]) -> None:
-    with pytest.raises(CorpusError, match="unknown format 'parquet'; known are megatron"):
-        open_corpus(write_raw(tmp_path / "a.bin", [1]), format="parquet")
+    with pytest.raises(CorpusError, match="unknown format 'orc'; known are megatron"):
+        open_corpus(write_raw(tmp_path / "a.bin", [1]), format="orc")
 
 
 def test_dtype_of_a_corpus_is_what_all_its_sources_share(tmp_path: Path) -> None:

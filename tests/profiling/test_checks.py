@@ -118,7 +118,7 @@ def test_the_earliest_bad_span_is_told_though_a_later_one_fails_first(
 ) -> None:
     """The first span ends in a bad id after many blocks, the second begins with one."""
     monkeypatch.setattr("skewtool.profiling.local._SPAN_TOKENS", 1 << 21)
-    ids = np.zeros(1 << 22, np.uint16)
+    ids = np.ones(1 << 22, np.uint16)
     ids[[(1 << 21) - 1, 1 << 21]] = 9
     np.save(tmp_path / "a.npy", ids)
     corpus = open_corpus(tmp_path / "a.npy")

@@ -13,7 +13,7 @@ from skewtool.errors import MapError, ProfileError
 from skewtool.sharding import SlotTable, choose_slots
 from skewtool.skew import LayoutPlan, Plan, plan
 from skewtool.skew.copy_gradients import exchanged_rows
-from skewtool.skew.measured_layouts import remote_requests
+from skewtool.skew.measured_layouts import step_requests
 from skewtool.skew.replay import replay
 from skewtool.skew.steps import drawn_steps, sample_windows
 
@@ -59,19 +59,22 @@ def text(profile_of: ProfileOf, zipf_tokens: Tokens) -> Profile:
 
 def test_bytes_of_training_are_those_worked_out_by_hand(tiny: Profile) -> None:
     made = plan(tiny, **TWO_SHARDS, extra_rows=1, lookups_per_update=3)
-    # n = 4, P = 2, N = 8, R = 2, rows of 16 bytes. All-reduce sends 2 (1/2) 8 x 16 = 128 and has a buffer of 8 x 16.
-    assert _bytes(_layout(made, "contiguous all-reduce")) == (32, 128, 128, 0, 0, 3 * 128)
-    assert _bytes(_layout(made, "contiguous reduce-scatter")) == (32, 128, 64, 64, 0, 3 * 128)
-    # One shard has two of the ids and the other one. The first sends 2 rows and asks 1 id, the second 1 row and 2 ids:
-    # forward max(2 x 16 + 8, 16 + 2 x 8) = 40, backward 2 x 16; 3 rows and ids in buffers, 24 bytes each.
+    # n = 4, P = 2, N = 8, R = 2, rows of 16 bytes. All-reduce sends 2 (1/2) 8 x 16 = 128; rows, and a copy that is reduced.
+    assert _bytes(_layout(made, "contiguous all-reduce")) == (32, 256, 128, 0, 0, 3 * 128)
+    # Rows, the same padded to equal parts (which they are), and the part of 4 rows that comes back.
+    assert _bytes(_layout(made, "contiguous reduce-scatter")) == (32, 320, 64, 64, 0, 3 * 128)
+    # One shard has two of the ids and the other one. The first sends 2 rows and asks 1 id, the second 1 row and 2 ids; each
+    # tells the other 4 integers: forward max(2 x 16 + 8, 16 + 2 x 8) + 32 = 72, backward 2 x 16. The first reads 2 rows for
+    # each rank, puts together 3, and has an output of 4: (4 + 3 + 4) x 16.
     for name in ROUTED:
-        assert _bytes(_layout(made, name)) == (32, 72, 40, 32, 0, 3 * 72)
-    # A copy on each shard puts two ids on both; the third is sent once. Forward max(16, 8), all-reduce 2 (1/2) 2 x 16.
-    assert _bytes(_layout(made, "balanced with copies")) == (48, 24, 16, 16, 32, 3 * 32 + 32)
-    # 4 ids of 8 bytes to one other shard, 4 parts of 8 bytes back; 8 parts and 4 rows in buffers.
-    assert _bytes(_layout(made, "hidden")) == (32, 128, 64, 32, 0, 3 * 96)
-    # The same with 3 distinct ids: 24 + 24, 24 back, 6 parts and 4 rows in buffers.
-    assert _bytes(_layout(made, "hidden distinct")) == (32, 112, 48, 24, 0, 3 * 72)
+        assert _bytes(_layout(made, name)) == (32, 176, 72, 32, 0, 3 * 104)
+    # A copy on each shard puts two ids on both; the third is sent once. Forward max(16, 8) + 32, all-reduce of 2 float32
+    # rows: 2 (1/2) 2 x 32. It reads 3 rows for itself and 1 for the other.
+    assert _bytes(_layout(made, "balanced with copies")) == (48, 176, 48, 16, 64, 3 * 64 + 64)
+    # 3 integers, 4 ids of 8 bytes to one other shard, 4 parts of 8 bytes back; 8 rows in parts and whole, and 4 put out.
+    assert _bytes(_layout(made, "hidden")) == (32, 192, 88, 32, 0, 3 * 120)
+    # The same with 3 distinct ids: 24 + 24 + 24, 24 back, 6 rows in parts and whole.
+    assert _bytes(_layout(made, "hidden distinct")) == (32, 160, 72, 24, 0, 3 * 96)
     assert made.best == "balanced with copies"
     assert [each.layout for each in made.layouts][2:6] == [*ROUTED, "balanced with copies"]
     assert [each.extra_rows_per_shard for each in made.layouts] == [0, 0, 0, 0, 0, 1, 0, 0]
@@ -88,9 +91,9 @@ def test_inference_has_no_gradients(tiny: Profile) -> None:
 def test_rows_beyond_the_profile_are_padding(tiny: Profile) -> None:
     made = plan(tiny, **TWO_SHARDS, vocab_size=6, extra_rows=0)
     assert made.sizes.vocab_size == 6
-    # Contiguous: ids 0, 1, 2 are all on shard 0, which sends 3 rows and asks nothing.
-    assert _bytes(_layout(made, "contiguous routed")) == (3 * 16, 3 * 24, 3 * 16, 0, 0, 48)
-    assert _bytes(_layout(made, "balanced routed")) == (3 * 16, 3 * 24, 40, 0, 0, 40)
+    # Contiguous: ids 0, 1, 2 are all on shard 0, which reads 6 rows, sends 3 and asks nothing.
+    assert _bytes(_layout(made, "contiguous routed")) == (3 * 16, (6 + 3 + 4) * 16, 3 * 16 + 32, 0, 0, 80)
+    assert _bytes(_layout(made, "balanced routed")) == (3 * 16, 176, 72, 0, 0, 72)
     assert _layout(made, "hidden").weight_bytes == 6 * 8
 
 
@@ -111,21 +114,25 @@ def test_big_steps_are_exact(tiny: Profile) -> None:
     made = plan(tiny, num_shards=2, hidden=2**33, bytes_per_element=4, extra_rows=0, lookups_per_update=1000)
     row = 2**35
     assert _layout(made, "contiguous all-reduce").busiest_bytes_per_update == 1000 * 8 * row
-    assert _layout(made, "contiguous routed").busiest_bytes_per_update == 1000 * (2 * row + 8 + 2 * row)
-    assert _layout(made, "hidden distinct").busiest_bytes_per_update == 1000 * (24 + 3 * row)
+    assert _layout(made, "contiguous routed").busiest_bytes_per_update == 1000 * (2 * row + 8 + 32 + 2 * row)
+    assert _layout(made, "hidden distinct").busiest_bytes_per_update == 1000 * (24 + 24 + 3 * row)
 
 
 def test_requests_are_those_of_the_replay(text: Profile) -> None:
     shard_map = partition(text, 4, extra_rows="20%")
-    windows = sample_windows(text.window(64).sample)
-    steps = [[np.sort(ids) for ids, _ in step] for step in drawn_steps(windows, 4, num_steps=9)]
-    served, asked = remote_requests(steps, shard_map)
-    assert served.tolist() == replay(drawn_steps(windows, 4, num_steps=9), [shard_map], 4).remote[:, 0].tolist()
-    assert served.sum(axis=1).tolist() == asked.sum(axis=1).tolist()
+    steps = list(drawn_steps(sample_windows(text.window(64).sample), 4, num_steps=9))
+    requests, in_place = map(np.array, zip(*step_requests(steps, shard_map), strict=True))
+    assert (requests.sum(axis=2) + in_place).tolist() == [[ids.size for ids, _ in step] for step in steps]
+    everywhere = shard_map.num_copies == 3
+    assert in_place.tolist() == [[int(everywhere[ids].sum()) for ids, _ in step] for step in steps]
+    remote = requests * ~np.eye(4, dtype=bool)
+    assert remote.sum(axis=1).tolist() == replay(steps, [shard_map], 4).remote[:, 0].tolist()
     table = SlotTable.of(shard_map)
-    for step, numbers in zip(steps, asked.tolist(), strict=True):
-        assert numbers == [int((choose_slots(ids, rank, table) != rank).sum()) for rank, ids in enumerate(step)]
-    assert remote_requests([], shard_map)[0].shape == (0, 4)
+    for step, asked in zip(steps, remote.sum(axis=2).tolist(), strict=True):
+        assert asked == [int((choose_slots(ids, rank, table) != rank).sum()) for rank, (ids, _) in enumerate(step)]
+    raw, raw_in_place = map(np.array, zip(*step_requests(steps, shard_map, distinct=False), strict=True))
+    assert (raw.sum(axis=2) + raw_in_place).tolist() == [[64] * 4] * 9
+    assert list(step_requests([], shard_map)) == []
 
 
 def test_a_copy_costs_two_rows_however_it_is_spread(text: Profile) -> None:
@@ -178,7 +185,7 @@ def test_when_nothing_fits_it_says_what_is_needed(tiny: Profile) -> None:
     made = plan(tiny, **TWO_SHARDS, memory_per_shard=10)
     assert made.best is None
     assert not any(each.fits for each in made.layouts)
-    assert "No layout fits in 10 bytes per shard; contiguous routed needs the least, 104 bytes" in made.advice[0]
+    assert "No layout fits in 10 bytes per shard; hidden distinct needs the least, 192 bytes" in made.advice[0]
     assert json.loads(json.dumps(made.to_json()))["best"] is None
 
 
@@ -189,11 +196,14 @@ def test_one_shard_needs_no_map(text: Profile) -> None:
     assert "contiguous with all-reduce is fine for you" in made.advice[0]
 
 
-def test_copies_of_everything_leave_nothing_to_send(tiny: Profile) -> None:
+def test_copies_of_everything_leave_counts_to_send(tiny: Profile) -> None:
     made = plan(tiny, **TWO_SHARDS, extra_rows=2)
-    assert (made.best, _layout(made, "balanced with copies").busiest_bytes_per_update) == ("balanced with copies", 0)
-    assert made.advice[0] == "Take balanced with copies: its busiest rank moves 0 bytes per lookup step, the least of all."
-    assert _says(made, "pay: they save 100.0%")
+    assert (made.best, _layout(made, "balanced with copies").busiest_bytes_per_update) == ("balanced with copies", 32)
+    assert made.advice[0] == (
+        "Take balanced with copies: its busiest rank moves 32 bytes per lookup step, the least of all; contiguous routed "
+        "moves 2.25 times as much."
+    )
+    assert _says(made, "pay: they save 55.6%")
 
 
 def test_rows_smaller_than_ids_are_not_worth_routing(tiny: Profile) -> None:

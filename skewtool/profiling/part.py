@@ -1,0 +1,222 @@
+"""`Part`: the tally of some ranges of a corpus, with all that is needed to know what it is a part of; `merge_parts`.
+
+Parts of one corpus, counted with the same settings by the same version, add up to its profile when their ranges are the
+whole corpus: each byte is then that of a plain run, whoever counted what.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+import skewtool
+from skewtool.corpus import Corpus, Source
+from skewtool.corpus.checks import BAD_IDS
+from skewtool.errors import CorpusError, ProfileError
+from skewtool.profiling.places import Place, Range, place
+from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
+from skewtool.profiling.tally import Tally, add_tallies
+from skewtool.storage import canonical_json
+
+__all__ = ["Part", "Setup", "merge_parts", "setup_of"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is counted, and how. `corpus` is a digest of all that is known of its sources but where they lie; `first` and
+    `last` are its ends; `empty` are sources without tokens; `dropped` and `notes` were known before counting."""
+
+    version: str
+    corpus: str
+    first: Place
+    last: Place
+    vocab_size: int | None
+    windows: tuple[int, ...]
+    sample_size: int
+    seed: int
+    allow: tuple[str, ...]
+    tokenizer: TokenizerSizes | None
+    empty: tuple[str, ...]
+    dropped: Mapping[str, int]
+    notes: tuple[str, ...]
+
+    def difference(self, other: "Setup") -> str | None:
+        """What differs first, with both values; None when parts of the two belong together."""
+        for field in fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if mine != theirs:
+                name = _IN_WORDS.get(field.name, field.name)
+                return name if field.name in ("corpus", "tokenizer") else f"{name}: {_shown(mine)} and {_shown(theirs)}"
+        return None
+
+
+_IN_WORDS = {
+    "version": "versions of skewtool",
+    "corpus": "corpora, or files of other sizes",
+    "vocab_size": "vocabulary sizes",
+    "windows": "window lengths",
+    "sample_size": "sample sizes",
+    "seed": "sample seeds",
+    "allow": "allowed checks",
+    "tokenizer": "tokenizers",
+}
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return "none" if value is None else value
+
+
+def setup_of(
+    corpus: Corpus, vocab_size: int | None, windows: Sequence[int], sample_size: int, seed: int, allow: Iterable[str],
+    tokenizer: TokenizerSizes | None, notes: Iterable[str],
+) -> Setup:  # fmt: skip
+    """The setup of counting a corpus; `notes` beside the corpus's own."""
+    facts = canonical_json([_facts(source) for source in corpus.sources])
+    return Setup(
+        version=skewtool.__version__,
+        corpus=hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest(),
+        first=place(corpus, 0, 0),
+        last=(len(corpus.sources), 0),
+        vocab_size=vocab_size,
+        windows=tuple(windows),
+        sample_size=sample_size,
+        seed=seed,
+        allow=tuple(sorted(allow)),
+        tokenizer=tokenizer,
+        empty=tuple(source.name for source in corpus.sources if source.num_tokens == 0),
+        dropped=corpus.dropped,
+        notes=tuple(sorted({*corpus.notes, *notes})),
+    )
+
+
+def _facts(source: Source) -> dict[str, object]:
+    """Names, sizes, types and the like of a source; not its path, since machines may have the same files elsewhere."""
+    known = {field.name: getattr(source, field.name) for field in fields(source)}
+    facts: dict[str, object] = {name: value for name, value in known.items() if isinstance(value, str | int)}
+    facts["dtype"] = None if source.dtype is None else source.dtype.str
+    facts["within"] = [_facts(value) for value in known.values() if isinstance(value, Source)]
+    return facts
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The tally of `ranges`, in order. A part of a task has one range, which may be empty."""
+
+    setup: Setup
+    ranges: tuple[Range, ...]
+    tally: Tally
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes the part as a safetensors file of its own kind; equal parts give equal bytes."""
+        from skewtool.profiling.part_file import save_part
+
+        save_part(self, Path(path))
+
+    @staticmethod
+    def load(path: str | PathLike[str]) -> "Part":
+        """Reads a part. Errors: FileFormatError when the file is damaged, of another kind or version."""
+        from skewtool.profiling.part_file import load_part
+
+        return load_part(Path(path))[0]
+
+    @property
+    def in_words(self) -> str:
+        """The ranges, as in the names of files: source.token-source.token."""
+        return ", ".join(f"{a}.{b}-{c}.{d}" for (a, b), (c, d) in self.ranges) or "nothing"
+
+
+def merge_parts(parts: Sequence[Part]) -> Profile:
+    """The profile of the whole corpus, the same as of one run. A part that is given twice counts once.
+
+    Errors: ProfileError when parts of other corpora, settings or versions are among them, when parts are missing, overlap,
+    or differ although they are of the same range; CorpusError when the corpus holds no tokens.
+    """
+    if not parts:
+        raise ProfileError("nothing to merge: give at least one part")
+    setup = parts[0].setup
+    for other in parts[1:]:
+        difference = setup.difference(other.setup)
+        if difference is not None:
+            raise ProfileError(f"cannot merge parts of different {difference}; profile all parts of one corpus alike")
+    chosen = _without_repeats(parts)
+    _check_whole(setup, chosen)
+    return _profile_of(setup, add_tallies([part.tally for part in chosen], setup.sample_size))
+
+
+def _without_repeats(parts: Iterable[Part]) -> list[Part]:
+    by_ranges: dict[tuple[Range, ...], Part] = {}
+    for part in parts:
+        first = by_ranges.setdefault(part.ranges, part)
+        if first is not part and (
+            first.tally.sources != part.tally.sources or not np.array_equal(first.tally.counts, part.tally.counts)
+        ):
+            raise ProfileError(
+                f"two parts of the same range {part.in_words} hold different counts: the corpus has changed between them; "
+                "profile all parts again"
+            )
+    return list(by_ranges.values())
+
+
+def _check_whole(setup: Setup, parts: Iterable[Part]) -> None:
+    """Every place of the corpus in exactly one part."""
+    reached = setup.first
+    for first, last in sorted(each for part in parts for each in part.ranges if each[0] != each[1]):
+        if first != reached:
+            what = "overlap" if first < reached else "leave a gap"
+            raise ProfileError(
+                f"the parts {what} between source {min(first, reached)[0]}, token {min(first, reached)[1]} and source "
+                f"{max(first, reached)[0]}, token {max(first, reached)[1]}; give the parts of all tasks of one split"
+            )
+        reached = last
+    if reached != setup.last:
+        raise ProfileError(
+            f"the parts end at source {reached[0]}, token {reached[1]}, but the corpus has {setup.last[0]} sources; give "
+            "the parts of all tasks"
+        )
+
+
+def _profile_of(setup: Setup, tally: Tally) -> Profile:
+    if not tally.num_tokens:
+        named = ", ".join(source.name for source in tally.sources[:3]) or "it has no sources with any"
+        raise CorpusError(f"the corpus holds no tokens ({named})")
+    vocab_size, dropped, notes = setup.vocab_size, dict(setup.dropped), list(setup.notes)
+    num_dropped = 0
+    if vocab_size is None:
+        vocab_size = tally.counts.size
+        notes.append(
+            f"the vocabulary size was not given: taken as the highest id plus one, {vocab_size}; a model's table may "
+            "have more rows (--vocab-size)"
+        )
+    else:
+        num_dropped = int(tally.counts[vocab_size])
+        if num_dropped:
+            dropped[BAD_IDS] = num_dropped
+            notes.append(f"{num_dropped} ids outside the vocabulary of {vocab_size} were left out")
+    rows = [SourceRow(source.name, source.num_tokens, f"{source.digest:016x}") for source in tally.sources]
+    return Profile(
+        counts=tally.counts[:vocab_size],
+        windows=tuple(_kept(window, vocab_size, num_dropped) for window in tally.windows),
+        sources=tuple(sorted([*rows, *(SourceRow(name, 0, f"{0:016x}") for name in setup.empty)])),
+        sample_size=setup.sample_size,
+        seed=setup.seed,
+        dropped=dropped,
+        notes=tuple(sorted(set(notes))),
+        tokenizer=setup.tokenizer,
+    )
+
+
+def _kept(window: WindowStatistics, vocab_size: int, num_dropped: int) -> WindowStatistics:
+    """Without the row that stands for dropped tokens."""
+    windows = window.sample.windows()
+    sample = WindowSample.of(_without(vocab_size, windows)) if num_dropped else window.sample
+    return WindowStatistics(window.length, window.num_windows, window.presence[:vocab_size], sample)
+
+
+def _without(dropped_id: int, windows: Iterable[Window]) -> Iterator[Window]:
+    for key, ids, counts in windows:
+        yield key, ids[ids != dropped_id], counts[ids != dropped_id]
