@@ -13,6 +13,7 @@ from skewtool.errors import LabelError
 from skewtool.parallel.collectives import record_collectives
 from skewtool.parallel.head import VocabParallelLMHead, linear_cross_entropy, vocab_parallel_cross_entropy
 from skewtool.parallel.home_rows import home_rows_of
+from skewtool.parallel.weights import shard_weight
 from skewtool.sharding import ShardMap
 from tests.parallel.comparing import assert_equal, backward, close, drawn
 from tests.parallel.maps import REAL_VOCAB, VOCAB, maps_of
@@ -62,7 +63,12 @@ def _label_smoothing(rank: int, world: int) -> None:
             for smoothing in (0.0, 0.1, 1.0):
                 logits = factor * drawn(6, 8, seed=0)
                 labels = torch.tensor([0, 7, 3, 4, 5, 2])
-                _check(logits, labels, shard_map, f"{name}, times {factor}", 1e-10 * factor, label_smoothing=smoothing)
+                what = f"{name}, times {factor}, smoothing {smoothing}"
+                _check(logits, labels, shard_map, what, 1e-10 * factor, label_smoothing=smoothing)
+                identity = shard_weight(torch.eye(8).double(), shard_map, rank)  # whose products are the logits
+                fused = linear_cross_entropy(logits, identity, labels, shard_map, label_smoothing=smoothing)
+                expected = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+                assert_equal(fused, expected, f"fused loss, {what}", 1e-10 * factor)
 
 
 @pytest.mark.parametrize("world", [1, 2])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from skewtool.errors import MapError
 from skewtool.parallel.embedding import HiddenParallelEmbedding, RoutedEmbedding, VocabParallelEmbedding
 from skewtool.parallel.head import HiddenParallelLMHead, VocabParallelLMHead, vocab_parallel_cross_entropy
+from skewtool.parallel.tokens import gather_tokens
 from skewtool.parallel.weights import grad_norm
 from skewtool.sharding import ShardMap
 from tests.parallel.comparing import assert_equal, backward, drawn
@@ -223,6 +224,31 @@ def _gradient_is_the_sum(embedding: RoutedEmbedding, expected: Tensor, rank: int
 def test_the_gradient_is_that_of_both_uses_once(on_ranks: Ranks) -> None:
     """Of three uses, in fact; on two ranks, and on two pairs of ranks with different data."""
     on_ranks(4, _both_uses)
+
+
+def _logits_of_home_rows(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
+    table = drawn(VOCAB, WIDTH, seed=1)
+    ids, labels = _batch(rank, 0)
+    for name, shard_map in maps.items():
+        fused, by_logits = Routed(shard_map), Routed(shard_map)
+        for model in (fused, by_logits):
+            model.embedding.load_table(table)
+            for parameter in model.body.parameters():
+                parameter.data.copy_(drawn(*parameter.shape, seed=4))
+        loss = fused.loss(ids, labels)
+        backward(loss)
+        hidden = torch.tanh(by_logits.body(by_logits.embedding(ids)))
+        logits = by_logits.head(hidden, "partitioned")
+        again = vocab_parallel_cross_entropy(logits, gather_tokens(labels), shard_map)
+        backward(again)
+        assert_equal(again.detach(), loss.detach(), f"loss, {name}")
+        for one, other in zip(by_logits.parameters(), fused.parameters(), strict=True):
+            assert_equal(one.grad, other.grad, f"gradient of {list(one.shape)}, {name}")
+
+
+def test_logits_of_a_tied_head_are_those_of_home_rows(on_ranks: Ranks) -> None:
+    """Not of copies; their loss and its gradients are those of the fused loss."""
+    on_ranks(3, _logits_of_home_rows, maps_of(3))
 
 
 def _still_tied(model: Routed | Hidden, whole_table: Tensor) -> None:
