@@ -110,7 +110,7 @@ def _profile_task(corpus: "Corpus", output: Path, counting: dict[str, Any], task
     if counting["checkpoints"] is not None:
         counting["checkpoints"].remove()
     if as_json:
-        return print_json({"part": str(path), "task": list(task), "tokens_per_second": rate} | part_json(made))
+        return print_json({"part": str(path), "task": [task.index, task.count], "tokens_per_second": rate} | part_json(made))
     click.echo(
         f"task {task.index} of {task.count}: {made.tally.num_tokens:,} tokens from {len(made.tally.sources):,} files in "
         f"{path}; {rate / 1e6:,.1f} M tokens/s"

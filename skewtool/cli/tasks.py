@@ -1,7 +1,8 @@
 """--task-index and --task-count: numbers, or "auto" for the variables that Slurm and Kubernetes set."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import click
 
@@ -14,7 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _AUTO = "auto"
 
 
-class Task(NamedTuple):
+@dataclass(frozen=True)
+class Task:
     """One of `count` runs that divide a corpus among them, from 0 on."""
 
     index: int

@@ -93,7 +93,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_bytes(
 
 
 def test_a_run_may_be_stopped_again_and_again(folder: Path, bytes_of: Callable[[Profile], bytes]) -> None:
-    found = []
+    found: list[int] = []
     for blocks in (3, 5, 4):
         checkpoints = Checkpoints(folder / ".kept", every_seconds=0)
         stop = StopAfter(blocks + (1 if found else 0))  # finished ranges are told to the callback, too, all at once
@@ -151,7 +151,7 @@ def test_a_file_of_another_size_or_a_further_file_is_refused(folder: Path, stopp
     with pytest.raises(ProfileError, match="files of other sizes"):
         resumed(folder)
     (folder / "c.npy").unlink()
-    np.save(folder / "b.npy", np.zeros(5 * SPAN + 1, np.uint16))
+    np.save(folder / "b.npy", np.ones(5 * SPAN + 1, np.uint16))
     with pytest.raises(ProfileError, match="files of other sizes"):
         resumed(folder)
 
