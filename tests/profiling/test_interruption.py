@@ -20,11 +20,11 @@ from skewtool.storage import peek_header
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is of POSIX systems")
 
-NUM_TOKENS = 4_000_000
+NUM_TOKENS = 2_000_000
 SHORT_SPANS = (
     "from skewtool.profiling import local; local._SPAN_TOKENS = 4096; from skewtool.cli import main; main()"
 )
-"""The command with spans so short that a small corpus has a thousand of them."""
+"""The command with spans so short that a small corpus has hundreds of them."""
 
 
 @pytest.fixture(scope="module")
