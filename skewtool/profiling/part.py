@@ -5,9 +5,9 @@ whole corpus: each byte is then that of a plain run, whoever counted what.
 """
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def setup_of(
     """The setup of counting a corpus; `notes` beside the corpus's own."""
     facts = canonical_json([_facts(source) for source in corpus.sources])
     return Setup(
-        version=sys.modules["skewtool"].__version__,  # not imported: the package imports this module
+        version=import_module("skewtool").__version__,  # an import statement would be a circle
         corpus=hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest(),
         first=place(corpus, 0, 0),
         last=(len(corpus.sources), 0),

@@ -151,7 +151,7 @@ def test_a_file_of_another_size_or_a_further_file_is_refused(folder: Path, stopp
     with pytest.raises(ProfileError, match="files of other sizes"):
         resumed(folder)
     (folder / "c.npy").unlink()
-    np.save(folder / "b.npy", np.zeros(5 * SPAN + 1, np.uint16))
+    np.save(folder / "b.npy", np.ones(5 * SPAN + 1, np.uint16))
     with pytest.raises(ProfileError, match="files of other sizes"):
         resumed(folder)
 

@@ -143,7 +143,7 @@ def test_parts_of_other_corpora_tokenizers_and_versions_are_refused(
 def test_the_same_range_with_other_counts_is_refused(corpus: Corpus, corpus_of: Callable[..., Corpus]) -> None:
     changed = corpus_of({"a.npy": np.arange(100) % 6, "b.npy": np.arange(60) % 5})
     with pytest.raises(ProfileError, match="hold different counts: the corpus has changed"):
-        merge_parts([*parts_of(corpus, 2, vocab_size=10), parts_of(changed, 2, vocab_size=10)[0]])
+        merge_parts([*parts_of(corpus, 2, windows=(8,)), parts_of(changed, 2, windows=(8,))[0]])
 
 
 def test_nothing_to_merge_and_nothing_counted(tmp_path: Path) -> None:
