@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from skewtool.errors import MapError
-from skewtool.parallel.embedding import HiddenParallelEmbedding, RoutedEmbedding, VocabParallelEmbedding
+from skewtool.parallel.embedding import HiddenParallelEmbedding, RoutedEmbedding
 from skewtool.parallel.head import HiddenParallelLMHead, VocabParallelLMHead, vocab_parallel_cross_entropy
 from skewtool.parallel.tokens import gather_tokens
 from skewtool.parallel.weights import grad_norm
@@ -156,74 +155,6 @@ def _hidden_trains_as_unsharded(rank: int, world: int, maps: dict[str, ShardMap]
 
 def test_five_adam_steps_of_hidden_shards_equal_the_unsharded_model(on_ranks: Ranks) -> None:
     on_ranks(3, _hidden_trains_as_unsharded, {name: maps_of(3)[name] for name in ("contiguous", "copies", "uneven")})
-
-
-SIX = {
-    "contiguous": ShardMap(np.array([[0, 1, 2], [3, 4, 5]]), 3, 6, 6),
-    "copies": ShardMap(np.array([[5, 0, 3, 1], [1, 2, 4, 3]]), 3, 6, 6),
-}
-INPUTS, TARGETS = ([1, 3, 0], [4, 1, 1]), ([3, 2, 3], [2, 0, 3])
-"""Of each rank. On rank 0 id 1 is input only, id 2 target only, id 3 both; on rank 1 others."""
-
-
-def _both_uses(rank: int, world: int) -> None:
-    """4.1, and once more with the data split over two such pairs of ranks."""
-    table = drawn(6, 2, seed=1)
-    pairs = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
-    slices = [dist.new_group(ranks) for ranks in ([0, 2], [1, 3])]
-    group, data_group = pairs[rank // 2], slices[rank % 2]
-    for name, shard_map in SIX.items():
-        for data_parallel in (False, True):
-            whole = nn.Parameter(table.clone())
-            embedding = RoutedEmbedding(6, 2, shard_map, group, dtype=torch.float64)
-            embedding.load_table(table)
-            replicated = VocabParallelEmbedding(6, 2, shard_map, group, dtype=torch.float64)
-            replicated.weight = embedding.weight
-            head = VocabParallelLMHead(6, 2, group=group, tied_to=embedding)
-            ours, theirs = torch.optim.Adam(embedding.parameters(), lr=0.1), torch.optim.Adam([whole], lr=0.1)
-            for step in range(3):
-                # Where data are parallel, ranks 2 and 3 have other batches.
-                shift = (rank // 2 if data_parallel else 0) + step
-                ids, labels = (torch.tensor(each[(rank + shift) % 2]) for each in (INPUTS, TARGETS))
-                share = head.loss(
-                    embedding(ids), labels, tokens="partitioned", data_parallel_group=data_group if data_parallel else None
-                )
-                backward(share)
-                # A second use by lookup, of ids that both ranks have.
-                backward(0.5 * replicated(torch.tensor([1, 5])).sum())
-                everyone = [0, 1] * (2 if data_parallel else 1)
-                all_ids, all_labels = (torch.tensor([each[source] for source in everyone]) for each in (INPUTS, TARGETS))
-                backward(F.cross_entropy(F.embedding(all_ids, whole).flatten(0, 1) @ whole.t(), all_labels.flatten()))
-                backward(0.5 * whole[[1, 5]].sum())
-                assert embedding.weight.grad is not None
-                assert whole.grad is not None
-                if data_parallel:
-                    backward(0.5 * whole[[1, 5]].sum())
-                    dist.all_reduce(embedding.weight.grad, group=data_group)
-                _gradient_is_the_sum(embedding, whole.grad, rank, group, f"{name}, {data_parallel}, step {step}")
-                for optimizer in (ours, theirs):
-                    optimizer.step()
-                    optimizer.zero_grad()
-                _copies_are_their_homes(embedding, rank % 2)
-                assert_equal(embedding.gather_table(), whole.detach(), f"table, {name}, step {step}")
-            assert len(ours.state) == 1
-
-
-def _gradient_is_the_sum(embedding: RoutedEmbedding, expected: Tensor, rank: int, group: Any, what: str) -> None:
-    """Before synchronizing over all slots of an id; afterwards in each."""
-    gradient = embedding.weight.grad
-    assert gradient is not None
-    parts = [torch.empty_like(gradient) for _ in range(2)]
-    dist.all_gather(parts, gradient, group=group)
-    token_at = torch.tensor(embedding.shard_map.token_at).long()
-    assert_equal(torch.zeros_like(expected).index_add(0, token_at.flatten(), torch.cat(parts)), expected, what)
-    embedding.synchronize_copies()
-    assert_equal(gradient, expected[token_at[rank % 2]], f"synchronized, {what}")
-
-
-def test_the_gradient_is_that_of_both_uses_once(on_ranks: Ranks) -> None:
-    """Of three uses, in fact; on two ranks, and on two pairs of ranks with different data."""
-    on_ranks(4, _both_uses)
 
 
 def _logits_of_home_rows(rank: int, world: int, maps: dict[str, ShardMap]) -> None:
