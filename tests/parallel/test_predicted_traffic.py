@@ -141,12 +141,10 @@ def test_embeddings(on_ranks: Ranks, world: int) -> None:
 def _all_embeddings(rank: int, world: int) -> None:
     for dtype in DTYPES:
         _embeddings(rank, world, dtype)
-    most = exchange._MOST_ELEMENTS
-    exchange._MOST_ELEMENTS = predicting._MOST_ELEMENTS = 40  # transfers in parts, as above 2^31 - 1 elements
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (exchange, predicting):
+            patch.setattr(module, "_MOST_ELEMENTS", 40)  # transfers in parts, as above 2^31 - 1 elements
         _embeddings(rank, world, torch.float32)
-    finally:
-        exchange._MOST_ELEMENTS = predicting._MOST_ELEMENTS = most
 
 
 def _heads(rank: int, world: int, dtype: torch.dtype) -> None:

@@ -48,8 +48,9 @@ def _on_ranks(rank: int, world: int, maps: list[ShardMap]) -> None:
                 _sums(rank, shard_map, groups[shard_map.num_shards], shape, dtype)
     for shard_map in (maps[-1], maps[-2]):
         _trains_as_the_unsharded(rank, shard_map)
-    exchange._MOST_ELEMENTS = 12  # transfers in parts, as above 2^31 - 1 elements
-    _sums(rank, maps[-1], groups[world], (WIDTH,), torch.float64, in_parts=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "_MOST_ELEMENTS", 12)  # transfers in parts, as above 2^31 - 1 elements
+        _sums(rank, maps[-1], groups[world], (WIDTH,), torch.float64, in_parts=True)
 
 
 def _sums(
