@@ -58,6 +58,8 @@ class Collective:
         return -(-rounds * others * self.payload_bytes // self.group_size)
 
 
+_FEW_BYTES = 4096
+
 _recorders: list[list[Collective]] = []  # not a context variable: on GPUs backward runs in another thread
 _lock = threading.Lock()
 
@@ -97,11 +99,20 @@ def all_reduce(tensor: Tensor, group: Group, what: str, op: dist.ReduceOp.RedOpT
 
 
 def all_gather(tensor: Tensor, group: Group, what: str) -> Tensor:
-    """tensor [...] of the same shape on every rank -> [P, ...], by rank."""
+    """tensor [...] of the same shape on every rank -> [P, ...], by rank.
+
+    gloo's passes a ring of P - 1 rounds one after the other. A few numbers go to all ranks at once instead, by its
+    all_to_all: the same bytes, of which nothing but the delay counts.
+    """
     if size_of(group) == 1:
         return tensor[None]
     tensor = tensor.contiguous()
     _record("all_gather", what, tensor.nbytes, group)
+    if tensor.nbytes <= _FEW_BYTES and dist.get_backend(group) == "gloo":
+        to_each = tensor.expand(size_of(group), *tensor.shape).contiguous()
+        gathered = torch.empty_like(to_each)
+        dist.all_to_all_single(gathered, to_each, group=group)
+        return gathered
     gathered = tensor.new_empty((size_of(group), *tensor.shape))
     # Newer torch has it under another name, and warns at this one.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -29,11 +29,11 @@ class FixedCapacityRoute:
 
     ids         int64 of any shape
     place       int64 [n]       for each token the place of its row: in the P * capacity rows that arrive, or behind them
-                                in the n that are read in place
+                                in those that are read in place
     here        bool [n]        false for tokens whose id overflowed
     asked       int64 [P C]     local slots that ranks ask this one for, by rank
     is_asked    bool [P C]      false where there is room but no request
-    own         int64 [n]       local slots read in place
+    own         int64 [u]       local slots read in place, of the n ids or (on a CPU) the distinct ones
     health      int64 [P, 3]    of each rank: position and value of its first bad id, and the number of overflowed ids
     """
 
@@ -64,17 +64,18 @@ class FixedCapacityRoute:
         requests = Requests.of(flat.masked_fill(bad, 0), slots, ask_once=True)
         num_shards, device = shard_map.num_shards, flat.device
         start = requests.number.cumsum(0) - requests.number  # of what is read in place, then of each shard's
-        index = torch.arange(flat.numel(), device=device) - start[requests.shard.clamp(max=num_shards - 1) + 1]
+        number = torch.arange(requests.ids.numel(), device=device)
+        index = number - start[requests.shard.clamp(max=num_shards - 1) + 1]
         in_place, nothing = requests.shard < 0, requests.shard == num_shards
         fits = (index < capacity) & ~in_place & ~nothing
         room = torch.where(fits, requests.shard * capacity + index, num_shards * capacity)
         sent = torch.full((num_shards * capacity + 1,), -1, device=device).scatter_(0, room, requests.ids)[:-1]
         asked = all_to_all(sent, group, "ids")
         overflow = (~(fits | in_place | nothing)).sum()
-        own = torch.where(in_place, torch.arange(flat.numel(), device=device) + num_shards * capacity, room)
+        own = torch.where(in_place, number + num_shards * capacity, room)
         return cls(
             ids=ids,
-            place=own[requests.place].clamp(max=max(num_shards * capacity + flat.numel() - 1, 0)),
+            place=own[requests.place].clamp(max=max(num_shards * capacity + number.numel() - 1, 0)),
             here=(fits | in_place)[requests.place],
             asked=slots.own_slot[asked.clamp(min=0)].clamp(min=0),
             is_asked=asked >= 0,

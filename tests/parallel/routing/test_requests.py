@@ -1,11 +1,16 @@
 """What a rank asks, and of whom, before anything is sent."""
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from skewtool.parallel.routing.requests import Requests, distinct, flat_ids
+from skewtool.parallel.routing import requests as module
+from skewtool.parallel.routing.requests import Requests, distinct, distinct_in_fixed_shapes, flat_ids
 from skewtool.parallel.routing.slots import slots_of
 from skewtool.sharding import partition
 
@@ -14,22 +19,27 @@ IDS = st.lists(st.integers(0, 19), max_size=40)
 SHARD_MAP = partition(1000 // np.arange(1, 21), 3, extra_rows=4)
 
 
-@given(IDS)
-def test_distinct_ids_are_those_of_unique(ids: list[int]) -> None:
+@given(IDS, st.sampled_from([distinct, distinct_in_fixed_shapes]))
+def test_distinct_ids_are_those_of_unique(
+    ids: list[int], function: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+) -> None:
     tokens = torch.tensor(ids, dtype=torch.int64)
     expected, inverse = torch.unique(tokens, return_inverse=True)
-    unique, counts, place = distinct(tokens)
-    assert unique.shape == counts.shape == place.shape == tokens.shape
+    unique, counts, place = function(tokens)
+    assert unique.shape == counts.shape == (expected if function is distinct else tokens).shape
     assert unique[counts].tolist() == expected.tolist()
     assert counts[: len(expected)].all()
     assert not unique[len(expected) :].any()
     assert place.tolist() == inverse.tolist()
 
 
-@given(IDS, st.booleans(), st.integers(0, 2))
-def test_every_token_finds_its_id_at_a_shard_that_has_it(ids: list[int], ask_once: bool, rank: int) -> None:
+@given(IDS, st.booleans(), st.booleans(), st.integers(0, 2))
+def test_every_token_finds_its_id_at_a_shard_that_has_it(ids: list[int], ask_once: bool, as_a_gpu: bool, rank: int) -> None:
     tokens = torch.tensor(ids, dtype=torch.int64)
-    requests = Requests.of(tokens, slots_of(SHARD_MAP, rank, torch.device("cpu")), ask_once)
+    with pytest.MonkeyPatch.context() as patch:
+        if as_a_gpu:
+            patch.setattr(module, "distinct", distinct_in_fixed_shapes)
+        requests = Requests.of(tokens, slots_of(SHARD_MAP, rank, torch.device("cpu")), ask_once)
     in_use = int(requests.number.sum())
     assert requests.ids[requests.place].tolist() == ids
     assert in_use == (len(set(ids)) if ask_once else len(ids))
