@@ -16,6 +16,10 @@ from skewtool.errors import BenchError
 
 __all__ = ["Host", "free_port", "local_hosts", "run_ranks"]
 
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+"""glibc gives large blocks back to the system at every free, and gets them again page by page: a fault for every 4 KiB of
+a result, in whichever layout comes first to new memory. Other C libraries ignore these variables."""
+
 
 class Host:
     """Where a rank runs: a command to put before its own (`ip netns exec NAME`), and variables of its environment."""
@@ -49,11 +53,14 @@ def run_ranks(directory: Path, hosts: Sequence[Host], timeout_seconds: float = 1
     logs = [tempfile.TemporaryFile() for _ in hosts]  # noqa: SIM115
     try:
         for rank, host in enumerate(hosts):
-            environment = os.environ | {"OMP_NUM_THREADS": threads, "RANK": str(rank), "WORLD_SIZE": str(len(hosts))}
+            own = {"OMP_NUM_THREADS": threads, "RANK": str(rank), "WORLD_SIZE": str(len(hosts))}
             command = [*host.command, sys.executable, "-m", "skewtool.bench.rank", str(directory)]
             ranks.append(
-                subprocess.Popen(command, env=environment | host.environment, stdout=logs[rank], stderr=subprocess.STDOUT)
-            )
+                subprocess.Popen(
+                    command, env=os.environ | _KEEP_MEMORY | own | host.environment, stdout=logs[rank],
+                    stderr=subprocess.STDOUT,
+                )
+            )  # fmt: skip
         _wait(ranks, logs, time.monotonic() + timeout_seconds)
     finally:
         for each in ranks:

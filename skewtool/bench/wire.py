@@ -17,8 +17,11 @@ from skewtool.errors import BenchError
 __all__ = ["why_no_wire", "wired_hosts"]
 
 _PORT = "29500"  # inside the namespaces nothing else listens
+_MTU = 9000
+"""Jumbo frames, as networks between machines that train have them: the wire is to be the limit, not the handling of packets
+by the cores that all hosts share here."""
 _BURST = "32kb"
-"""What may go at once after a pause: twenty packets, so that short messages are not let through for free."""
+"""What may go at once after a pause: three packets, so that short messages are not let through for free."""
 
 
 def why_no_wire() -> str | None:
@@ -45,7 +48,7 @@ def _do(command: str) -> None:
 def _connect(host: str, switch: str, number: int, rate: str) -> None:
     """One link from a host to the switch, limited at both ends."""
     port = f"p{number}"
-    _do(f"ip link add eth0 netns {host} type veth peer name {port} netns {switch}")
+    _do(f"ip link add eth0 netns {host} mtu {_MTU} type veth peer name {port} mtu {_MTU} netns {switch}")
     _do(f"ip -n {switch} link set {port} master bridge up")
     _do(f"ip -n {host} addr add 10.77.{number // 250}.{number % 250 + 1}/16 dev eth0")
     _do(f"ip -n {host} link set eth0 up")
