@@ -2,37 +2,17 @@
 
 from torch import Tensor, nn
 
-from skewtool.errors import MapError, RouteError
-from skewtool.parallel.groups import Group, size_of
-from skewtool.parallel.home_rows import check_one_shard_per_rank
-from skewtool.parallel.sharded_module import ShardedModule
-from skewtool.parallel.weights import check_same_map
-from skewtool.sharding import ShardMap
+from skewtool.errors import RouteError
+from skewtool.parallel.sharded_table import ShardedTable
 
 __all__ = ["ShardedEmbedding"]
 
 
-class ShardedEmbedding(ShardedModule):
-    """An embedding [num_embeddings, embedding_dim] of which each rank of `group` holds a part, by `shard_map`.
-
-    `shard_map`: contiguous by default. `weight` is this rank's part; see the layout for its shape. Construction compares
-    the map over all ranks (one all_gather of 32 bytes). Values are not set: call `reset_parameters` or `load_table`.
-
-    Errors, on every rank alike: MapError when the map is for another number of ids or ranks, or differs between ranks.
-    """
+class ShardedEmbedding(ShardedTable):
+    """An embedding, of which `weight` is this rank's part; see the layout for its shape. Values are not set: call
+    `reset_parameters` or `load_table`."""
 
     weight: nn.Parameter
-
-    def __init__(
-        self, num_embeddings: int, embedding_dim: int, shard_map: ShardMap | None = None, group: Group = None
-    ) -> None:
-        super().__init__(group)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if shard_map is None else shard_map
-        if self.shard_map.vocab_size != num_embeddings:
-            raise MapError(f"the map has {self.shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
-        check_one_shard_per_rank(self.shard_map, group)
-        check_same_map(self.shard_map, group)
 
     def reset_parameters(self, seed: int, std: float = 0.02) -> None:
         """Normal values as a function of (seed, id, column) alone: the map and P never change the model. No collectives."""
@@ -45,9 +25,6 @@ class ShardedEmbedding(ShardedModule):
     def gather_table(self) -> Tensor:
         """The whole table [V, H] on every rank, from homes: one all_gather."""
         raise NotImplementedError
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}, {self.shard_map}"
 
     def _refuse_bad_ids(self, flat: Tensor) -> None:
         """For ids that every rank has alike: all raise. Waits for the device."""

@@ -1,21 +1,20 @@
 """`HiddenParallelLMHead`: every rank has all rows of the table and some of their columns; partial logits are summed."""
 
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from skewtool.errors import MapError
 from skewtool.parallel.differentiable import own_part, replicated, scatter_sums, sum_of_partial
 from skewtool.parallel.embedding import HiddenParallelEmbedding
 from skewtool.parallel.groups import Group, rank_of, size_of
+from skewtool.parallel.head.sharded_head import ShardedHead
 from skewtool.parallel.head.squashing import Squashing
 from skewtool.parallel.hidden_columns import columns_of
-from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
+from skewtool.parallel.home_rows import home_rows_of
 from skewtool.parallel.routing.rows import read_rows
-from skewtool.parallel.sharded_module import ShardedModule
-from skewtool.parallel.weights import check_same_map, initialize_columns
+from skewtool.parallel.weights import initialize_columns
 from skewtool.parallel.wide_product import wide_linear
 from skewtool.sharding import ShardMap
 
@@ -29,13 +28,13 @@ def _all_homes(shard_map: ShardMap, device: torch.device) -> Tensor:
     return homes.clamp(min=0).reshape(-1).to(device)
 
 
-class HiddenParallelLMHead(ShardedModule):
+class HiddenParallelLMHead(ShardedHead[HiddenParallelEmbedding]):
     """Weight [V, H_r], rows in order of ids: columns `columns_of(H, P, rank)`. Logits are partial until they are summed,
     N V numbers on every rank: the memory that decides against this layout for large vocabularies.
 
     `output`: "replicated", all logits [..., V] on every rank, in order of ids; or "vocab", [..., R], the columns of this
     rank's home slots in `shard_map` (contiguous by default), for the sharded losses and sampling.
-    `tied_to`: a `HiddenParallelEmbedding`, whose weight is then the head's; see `VocabParallelLMHead`.
+    `tied_to`: a `HiddenParallelEmbedding`, whose weight is then the head's; see `ShardedHead`.
     bias [V], the same on every rank; `soft_cap`, `temperature` as there.
     """
 
@@ -54,33 +53,14 @@ class HiddenParallelLMHead(ShardedModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(group)
         if output not in ("replicated", "vocab"):
             raise ValueError(f'output must be "replicated" or "vocab", got {output!r}')
-        if shard_map is None:
-            shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if tied_to is None else tied_to.shard_map
-        if shard_map.vocab_size != num_embeddings:
-            raise MapError(f"the map has {shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
-        if tied_to is not None and tied_to.shard_map != shard_map:
-            raise MapError(f"a tied head needs the map of its embedding, {tied_to.shard_map}; got {shard_map}")
-        check_one_shard_per_rank(shard_map, group)
-        check_same_map(shard_map, group)
-        self.shard_map, self.output, self.squashing = shard_map, output, Squashing(soft_cap, temperature)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        super().__init__(num_embeddings, embedding_dim, shard_map, group, tied_to, Squashing(soft_cap, temperature))
+        self.output = output
         self.columns = columns_of(embedding_dim, size_of(group), rank_of(group))
-        self._tied_to = (tied_to,)  # see VocabParallelLMHead
         if tied_to is None:
             self.weight = nn.Parameter(torch.empty(num_embeddings, len(self.columns), device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(num_embeddings, device=device, dtype=dtype)) if bias else None
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "weight" and self.tied_to is not None:
-            return self.tied_to.weight
-        return super().__getattr__(name)
-
-    @property
-    def tied_to(self) -> HiddenParallelEmbedding | None:
-        return self._tied_to[0]
 
     def counted_rows(self) -> dict[str, int]:
         return {"weight": self.num_embeddings} if self.tied_to is None else {}

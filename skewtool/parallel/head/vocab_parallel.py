@@ -5,28 +5,25 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from skewtool.errors import MapError
 from skewtool.parallel.differentiable import replicated
 from skewtool.parallel.embedding import VocabShardedEmbedding
-from skewtool.parallel.groups import Group, rank_of, size_of
+from skewtool.parallel.groups import Group, rank_of
 from skewtool.parallel.head.linear_cross_entropy import linear_cross_entropy
+from skewtool.parallel.head.sharded_head import ShardedHead
 from skewtool.parallel.head.squashing import Squashing
-from skewtool.parallel.home_rows import check_one_shard_per_rank, home_rows_of
-from skewtool.parallel.sharded_module import ShardedModule
+from skewtool.parallel.home_rows import home_rows_of
 from skewtool.parallel.tokens import gather_tokens
-from skewtool.parallel.weights import check_same_map, initialize_rows, shard_weight
+from skewtool.parallel.weights import initialize_rows, shard_weight
 from skewtool.parallel.wide_product import linear_of_wide
 from skewtool.sharding import ShardMap
 
 __all__ = ["VocabParallelLMHead"]
 
 
-class VocabParallelLMHead(ShardedModule):
+class VocabParallelLMHead(ShardedHead[VocabShardedEmbedding]):
     """The LM head of `shard_map` (contiguous by default): each rank has the rows of its home slots, weight [R, H].
 
-    `tied_to`: an embedding of the same map, whose home rows `weight[:R]` are then the head's. There is one parameter, in
-    the embedding: the head has none and nothing in its state_dict, so that moving, copying, loading or `to_empty` cannot
-    part them; gradients of lookups and head add up in it.
+    `tied_to`: an embedding of the same map, whose home rows `weight[:R]` are then the head's; see `ShardedHead`.
 
     bias [R]; `soft_cap` and `temperature` as `Squashing`: bias, cap, temperature, and only then padding ids and empty
     slots become -inf. Products are dense: the map does not change the work, but for the number of rows.
@@ -46,31 +43,10 @@ class VocabParallelLMHead(ShardedModule):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(group)
-        if shard_map is None:
-            shard_map = ShardMap.contiguous(num_embeddings, size_of(group)) if tied_to is None else tied_to.shard_map
-        if shard_map.vocab_size != num_embeddings:
-            raise MapError(f"the map has {shard_map.vocab_size} ids, but num_embeddings is {num_embeddings}")
-        if tied_to is not None and tied_to.shard_map != shard_map:
-            raise MapError(f"a tied head needs the map of its embedding, {tied_to.shard_map}; got {shard_map}")
-        check_one_shard_per_rank(shard_map, group)
-        check_same_map(shard_map, group)
-        self.shard_map, self.squashing = shard_map, Squashing(soft_cap, temperature)
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self._tied_to = (tied_to,)  # in a tuple, lest it become a submodule and its weight a second entry of state_dict
+        super().__init__(num_embeddings, embedding_dim, shard_map, group, tied_to, Squashing(soft_cap, temperature))
         if tied_to is None:
-            self.weight = nn.Parameter(torch.empty(shard_map.home_slots, embedding_dim, device=device, dtype=dtype))
-        self.bias = nn.Parameter(torch.zeros(shard_map.home_slots, device=device, dtype=dtype)) if bias else None
-
-    def __getattr__(self, name: str) -> Any:
-        # `head.weight` of a tied head is the embedding's, whichever parameter that has by now.
-        if name == "weight" and self.tied_to is not None:
-            return self.tied_to.weight
-        return super().__getattr__(name)
-
-    @property
-    def tied_to(self) -> VocabShardedEmbedding | None:
-        return self._tied_to[0]
+            self.weight = nn.Parameter(torch.empty(self.shard_map.home_slots, embedding_dim, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(self.shard_map.home_slots, device=device, dtype=dtype)) if bias else None
 
     def counted_rows(self) -> dict[str, int]:
         own = ["bias"] if self.bias is not None else []
