@@ -12,7 +12,7 @@ from skewtool.bench.job import Job
 from skewtool.bench.peers import PEERS
 from skewtool.sharding import ShardMap, SlotTable, choose_slots, partition
 from skewtool.sharding.chooser import EVERY_SHARD
-from skewtool.skew.copy_gradients import copy_traffic
+from skewtool.skew.copy_gradients import copy_buffers, copy_traffic
 from skewtool.skew.embedding_buffers import Buffers, embedding_buffers
 from skewtool.skew.embedding_traffic import embedding_traffic
 from skewtool.skew.head_buffers import head_buffers
@@ -109,7 +109,8 @@ def _routed(sizes: TableSizes, shard_map: ShardMap, step: Ids, distinct: bool = 
     slots = shard_map.num_slots
     peaks = embedding_buffers("routed", sizes, requests, _tokens(step), in_place=in_place, rows_per_shard=slots)
     traffic = [*embedding_traffic("routed", sizes, requests), *copy_traffic(sizes, shard_map)]
-    return _Step(traffic, requests.sum(axis=0), _peaks(peaks))
+    update = {"update": int(copy_buffers(sizes, shard_map).max())} if shard_map.has_copies else {}
+    return _Step(traffic, requests.sum(axis=0), _peaks(peaks) | update)
 
 
 def _hidden_tokens(sizes: TableSizes, step: Ids, distinct: bool) -> _Step:

@@ -115,6 +115,7 @@ def _table(kind: str, layouts: "list[LayoutCost]", timed: bool) -> str:
         "logits": [each.logits_bytes for each in layouts],
         "buffers forward": [each.forward_buffer_bytes for each in layouts],
         "backward": [each.backward_buffer_bytes for each in layouts],
+        "update": [each.update_buffer_bytes for each in layouts],
     }
     for phase in ("forward", "backward", "update"):
         moved = [getattr(each, phase) for each in layouts]

@@ -1,7 +1,7 @@
 """Skew of layouts: loads and imbalance on average and in every replayed step, and what they mean."""
 
 from skewtool.skew.capacity import route_capacity
-from skewtool.skew.copy_gradients import copy_traffic
+from skewtool.skew.copy_gradients import copy_buffers, copy_traffic
 from skewtool.skew.cost import Cost, LayoutCost, Moved, cost
 from skewtool.skew.embedding_buffers import Buffers, embedding_buffers
 from skewtool.skew.embedding_traffic import embedding_traffic
@@ -32,6 +32,7 @@ __all__ = [
     "SkewReport",
     "TableSizes",
     "Traffic",
+    "copy_buffers",
     "copy_traffic",
     "cost",
     "decoding_traffic",

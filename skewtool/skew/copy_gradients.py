@@ -24,9 +24,9 @@ import numpy.typing as npt
 from skewtool.profiling import WindowStatistics
 from skewtool.sharding import ShardMap
 from skewtool.skew.table_sizes import BYTES_PER_ID, TableSizes, at_least_one
-from skewtool.skew.traffic import Traffic, equal, exchange
+from skewtool.skew.traffic import PerRank, Traffic, equal, exchange
 
-__all__ = ["copy_pays_from", "copy_traffic", "exchanged_rows", "ids_on_every_shard", "ids_whose_copies_pay"]
+__all__ = ["copy_buffers", "copy_pays_from", "copy_traffic", "exchanged_rows", "ids_on_every_shard", "ids_whose_copies_pay"]
 
 
 def copy_pays_from(bytes_per_row: int, lookups_per_update: int | None) -> float:
@@ -85,3 +85,28 @@ def copy_traffic(sizes: TableSizes, shard_map: ShardMap) -> list[Traffic]:
         for way in (between, between.T):
             calls += exchange("update", "gradients", way, sizes.bytes_per_row, sizes.hidden)
     return calls
+
+
+def copy_buffers(sizes: TableSizes, shard_map: ShardMap) -> PerRank:
+    """Bytes that `synchronize_copies` allocates at its peak beside the gradient, of each rank, int64 [P].
+
+    Counted are rows, as by `embedding_buffers`: of ids on every shard; or copies' gradients, of which this rank sends some
+    and gets others, and the sums of the ids whose home it is.
+    """
+    row, between = sizes.bytes_per_row, _between_slots(shard_map)
+    wide = sizes.bytes_per_sum * sizes.hidden
+    narrowed = row if sizes.is_narrow else 0  # what is widened, or narrowed, is there twice for a moment
+    sent, arrived = between.sum(axis=1), between.sum(axis=0)
+    owned = np.bincount(shard_map.shard_of[_copied_on_some(shard_map)], minlength=shard_map.num_shards)
+    widened = between.max(axis=0) * wide if sizes.is_narrow else 0
+    moments = (
+        np.full_like(sent, ids_on_every_shard(shard_map) * (wide + narrowed)),
+        (sent + arrived) * row,
+        arrived * row + owned * wide + np.maximum(owned * narrowed, widened),
+        (owned + arrived + sent) * row,
+    )
+    return np.asarray(np.maximum.reduce(moments), np.int64)
+
+
+def _copied_on_some(shard_map: ShardMap) -> npt.NDArray[np.bool_]:
+    return np.asarray((shard_map.num_copies > 0) & ~_on_every_shard(shard_map))

@@ -69,6 +69,7 @@ class LayoutCost:
     optimizer_bytes       of its optimizer state
     logits_bytes          the largest buffer of logits; 0 for embeddings
     forward_buffer_bytes, backward_buffer_bytes   at the peak, see `embedding_buffers` and `head_buffers`; 0 for decoding
+    update_buffer_bytes   at the peak, see `copy_buffers`; 0 without copies
     forward, backward     of one step; `update`: of an optimizer update, so that copies stay equal
     """
 
@@ -80,6 +81,7 @@ class LayoutCost:
     logits_bytes: int
     forward_buffer_bytes: int
     backward_buffer_bytes: int
+    update_buffer_bytes: int
     forward: Moved
     backward: Moved
     update: Moved
@@ -177,6 +179,7 @@ def _of_embedding(
         logits_bytes=0,
         forward_buffer_bytes=found.forward_buffers,
         backward_buffer_bytes=found.backward_buffers,
+        update_buffer_bytes=found.update_buffers,
         forward=moved(forward),
         backward=moved(backward),
         update=moved([found.update]),
@@ -197,6 +200,7 @@ def _of_head(
         logits_bytes=logits_bytes(name, sizes, tokens),
         forward_buffer_bytes=int(buffers.forward.max()),
         backward_buffer_bytes=int(buffers.backward.max()),
+        update_buffer_bytes=0,
         forward=moved([select(traffic, "forward")]),
         backward=moved([select(traffic, "backward")]),
         update=moved([[]]),
@@ -215,6 +219,7 @@ def _of_decoding(name: str, sizes: TableSizes, rows: int, moved: Callable[..., M
         logits_bytes=own * (sizes.num_shards if name == "full gather" else 1),
         forward_buffer_bytes=0,
         backward_buffer_bytes=0,
+        update_buffer_bytes=0,
         forward=moved([traffic]),
         backward=moved([[]]),
         update=moved([[]]),

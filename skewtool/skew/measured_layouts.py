@@ -13,7 +13,7 @@ import numpy.typing as npt
 from skewtool.profiling import WindowContent
 from skewtool.sharding import ShardMap, SlotTable, choose_slots
 from skewtool.sharding.chooser import EVERY_SHARD
-from skewtool.skew.copy_gradients import copy_traffic
+from skewtool.skew.copy_gradients import copy_buffers, copy_traffic
 from skewtool.skew.embedding_buffers import embedding_buffers
 from skewtool.skew.embedding_traffic import embedding_traffic
 from skewtool.skew.table_sizes import TableSizes
@@ -34,6 +34,7 @@ class MeasuredLayout:
     traffic            the collectives of each step, forward and backward
     update             those of an optimizer update, for copies
     forward_buffers    the most that any rank allocates in any step; see `embedding_buffers`
+    update_buffers     and in an update; see `copy_buffers`
     """
 
     name: str
@@ -43,6 +44,7 @@ class MeasuredLayout:
     update: list[Traffic]
     forward_buffers: int
     backward_buffers: int
+    update_buffers: int
 
     def average(self, phase: Phase, figure: Callable[[list[Traffic]], int]) -> int:
         """A figure of the calls of a phase in a step, averaged over steps and rounded."""
@@ -106,6 +108,7 @@ def measured(
         update=[] if shard_map is None else copy_traffic(sizes, shard_map),
         forward_buffers=forward,
         backward_buffers=backward,
+        update_buffers=0 if shard_map is None else int(copy_buffers(sizes, shard_map).max()),
     )
 
 

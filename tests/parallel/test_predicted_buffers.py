@@ -23,7 +23,7 @@ from skewtool.parallel import (
 )
 from skewtool.sharding import ShardMap, SlotTable, choose_slots, partition
 from skewtool.sharding.chooser import EVERY_SHARD
-from skewtool.skew import Buffers, LossOptions, TableSizes, embedding_buffers, head_buffers
+from skewtool.skew import Buffers, LossOptions, TableSizes, copy_buffers, embedding_buffers, head_buffers
 
 Ranks = Callable[..., None]
 
@@ -60,6 +60,11 @@ def _check(name: str, rank: int, predicted: Buffers, forward: Callable[[], Tenso
         assert abs(measured - expected) <= max(0.1 * measured, 1000), f"{name}, {phase}: {measured}, not {expected}"
 
 
+def _check_update(name: str, module: RoutedEmbedding, expected: int) -> None:
+    measured = min(_peak(module.synchronize_copies) for _ in range(RUNS))
+    assert abs(measured - expected) <= max(0.1 * measured, 1000), f"{name}, update: {measured}, not {expected}"
+
+
 def _ids(rank: int) -> Tensor:
     return (torch.rand(900 + 57 * rank, generator=torch.Generator().manual_seed(rank)) ** 3 * VOCAB).long()
 
@@ -77,6 +82,13 @@ def _requests(
     return found, in_place
 
 
+def _next_shard_copies(shard_map: ShardMap, number: int) -> npt.NDArray[np.int32]:
+    """Copies int32 [P, number] of the first ids of each shard on the next one; of fewer ids on each."""
+    copies = np.roll(shard_map.token_at[:, :number], 1, axis=0).astype(np.int32)
+    copies[np.arange(number) >= number - 20 * np.arange(shard_map.num_shards)[:, None]] = -1
+    return copies
+
+
 def _embeddings(rank: int, world: int, dtype: torch.dtype) -> None:
     sizes = TableSizes(world, VOCAB, HIDDEN, dtype.itemsize)
     predict = partial(embedding_buffers, sizes=sizes, backend="gloo")
@@ -90,15 +102,15 @@ def _embeddings(rank: int, world: int, dtype: torch.dtype) -> None:
 
     loads = 1000 // np.arange(1, VOCAB + 1)
     maps = {"contiguous": partition(loads, world, "contiguous"), "copies": partition(loads, world, extra_rows="10%")}
+    maps["two slots"] = maps["contiguous"].with_copies(_next_shard_copies(maps["contiguous"], 150))
     for name, shard_map in maps.items():
         for distinct in (True, False):
             requests, in_place = _requests(batches, shard_map, distinct)
             module = RoutedEmbedding(VOCAB, HIDDEN, shard_map, distinct=distinct, dtype=dtype)
             slots = shard_map.num_slots
-            predicted = predict(
-                "routed", requests=requests, tokens=tokens, in_place=in_place, rows_per_shard=slots
-            )
+            predicted = predict("routed", requests=requests, tokens=tokens, in_place=in_place, rows_per_shard=slots)
             check(f"routed, {name}, {distinct}", module, batches[rank], predicted)
+        _check_update(f"{name}, {dtype}", module, int(copy_buffers(sizes, shard_map)[rank]))
         capacity = int(_requests(batches, shard_map, True)[0].max())
         fixed = RoutedEmbedding(VOCAB, HIDDEN, shard_map, capacity=capacity, dtype=dtype)
         predicted = predict(
@@ -141,8 +153,7 @@ def _heads(rank: int, world: int, dtype: torch.dtype) -> None:
     check("vocab logits partitioned", head, own,
           lambda: vocab_parallel_cross_entropy(head(own, "partitioned"), labels, shard_map))  # fmt: skip
     reduced, scattered = (
-        HiddenParallelLMHead(VOCAB, HIDDEN, shard_map, output=output, dtype=dtype)
-        for output in ("replicated", "vocab")
+        HiddenParallelLMHead(VOCAB, HIDDEN, shard_map, output=output, dtype=dtype) for output in ("replicated", "vocab")
     )
     columns = torch.randn(sum(tokens), len(reduced.columns)).to(dtype).requires_grad_()
     for each in (reduced, scattered):

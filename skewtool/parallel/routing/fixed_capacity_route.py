@@ -29,11 +29,11 @@ class FixedCapacityRoute:
 
     ids         int64 of any shape
     place       int64 [n]       for each token the place of its row: in the P * capacity rows that arrive, or behind them
-                                in those that are read in place
+                                in the n that are read in place
     here        bool [n]        false for tokens whose id overflowed
     asked       int64 [P C]     local slots that ranks ask this one for, by rank
     is_asked    bool [P C]      false where there is room but no request
-    own         int64 [u]       local slots read in place, of the n ids or (on a CPU) the distinct ones
+    own         int64 [n]       local slots read in place
     health      int64 [P, 3]    of each rank: position and value of its first bad id, and the number of overflowed ids
     """
 
@@ -61,10 +61,10 @@ class FixedCapacityRoute:
         flat = flat_ids(ids)
         slots = slots_for(shard_map, group, flat.device)
         bad = (flat < 0) | (flat >= shard_map.real_vocab)
-        requests = Requests.of(flat.masked_fill(bad, 0), slots, ask_once=True)
+        requests = Requests.of(flat.masked_fill(bad, 0), slots, ask_once=True, fixed_shapes=True)
         num_shards, device = shard_map.num_shards, flat.device
         start = requests.number.cumsum(0) - requests.number  # of what is read in place, then of each shard's
-        number = torch.arange(requests.ids.numel(), device=device)
+        number = torch.arange(flat.numel(), device=device)
         index = number - start[requests.shard.clamp(max=num_shards - 1) + 1]
         in_place, nothing = requests.shard < 0, requests.shard == num_shards
         fits = (index < capacity) & ~in_place & ~nothing

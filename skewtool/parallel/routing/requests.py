@@ -1,7 +1,7 @@
 """`Requests`: which rows a rank needs for its ids, and of whom it asks them. Before anything is sent.
 
-On a GPU all tensors have shapes that depend on the number of ids alone, so that nothing here waits for it. On a CPU, where
-there is nothing to wait for, they hold the distinct ids alone, which halves the work.
+In fixed shapes all tensors depend on the number of ids alone, so that nothing waits for a GPU. Else, for a CPU, where there
+is nothing to wait for, they hold the distinct ids alone, which halves the work.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from skewtool.errors import RouteError
 from skewtool.parallel.routing.slots import Slots, choose
 from skewtool.sharding.chooser import EVERY_SHARD
 
-__all__ = ["Requests", "distinct", "distinct_in_fixed_shapes", "flat_ids"]
+__all__ = ["Requests", "distinct", "flat_ids"]
 
 
 def flat_ids(ids: Tensor) -> Tensor:
@@ -23,18 +23,13 @@ def flat_ids(ids: Tensor) -> Tensor:
     return ids.reshape(-1).long()
 
 
-def distinct(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def distinct(ids: Tensor, fixed_shapes: bool) -> tuple[Tensor, Tensor, Tensor]:
     """ids int64 [n] -> the distinct ones ascending, int64 [u]; which of these count, bool [u]; and the place of each id
-    among them, int64 [n]. On a GPU as `distinct_in_fixed_shapes`."""
-    if ids.device.type != "cpu":
-        return distinct_in_fixed_shapes(ids)
-    unique, place = torch.unique(ids, return_inverse=True)
-    return unique, torch.ones_like(unique, dtype=torch.bool), place
-
-
-def distinct_in_fixed_shapes(ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`distinct` with u = n, zeros behind the distinct ids. torch.unique would wait for the device to learn how many there
-    are."""
+    among them, int64 [n]. In fixed shapes u = n, with zeros behind the distinct ids: torch.unique would wait for the
+    device to learn how many there are."""
+    if not fixed_shapes:
+        unique, place = torch.unique(ids, return_inverse=True)
+        return unique, torch.ones_like(unique, dtype=torch.bool), place
     n = ids.numel()
     ascending, order = ids.sort(stable=True)
     first = torch.ones_like(ids, dtype=torch.bool)
@@ -61,9 +56,9 @@ class Requests:
     shard: Tensor
 
     @classmethod
-    def of(cls, ids: Tensor, slots: Slots, ask_once: bool) -> "Requests":
+    def of(cls, ids: Tensor, slots: Slots, ask_once: bool, fixed_shapes: bool) -> "Requests":
         """The requests for ids int64 [n], all in range; once per distinct id, or for every occurrence."""
-        unique, counts, place = distinct(ids)
+        unique, counts, place = distinct(ids, fixed_shapes)
         shard = torch.where(slots.row_of[unique] == EVERY_SHARD, -1, choose(unique, slots, counts))
         if ask_once:
             shard = torch.where(counts, shard, slots.num_shards)

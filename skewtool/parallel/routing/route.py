@@ -65,7 +65,7 @@ class Route:
         flat = flat_ids(ids)
         slots = slots_for(shard_map, group, flat.device, shards_per_node)
         bad = (flat < 0) | (flat >= shard_map.real_vocab)
-        requests = Requests.of(flat.masked_fill(bad, 0), slots, distinct)
+        requests = Requests.of(flat.masked_fill(bad, 0), slots, distinct, fixed_shapes=flat.device.type != "cpu")
         mine = torch.cat([requests.number[1:], first_bad_id(flat, bad)])
         everyone = torch.cat([all_gather(mine, group, "counts").reshape(-1), requests.number[:1]]).tolist()  # the one wait
         *table, num_in_place = everyone

@@ -99,19 +99,21 @@ def synchronize_copies(gradient: Tensor, shard_map: ShardMap, group: Group = Non
     copies = _copies_of(shard_map, rank_of(group), gradient.device)
     wide = torch.promote_types(gradient.dtype, torch.float32)
     if len(copies.everywhere):
-        total = all_reduce(gradient[copies.everywhere].to(wide), group, "gradients")
-        gradient[copies.everywhere] = total.to(gradient.dtype)
+        sums = all_reduce(gradient[copies.everywhere].to(wide), group, "gradients").to(gradient.dtype)
+        gradient[copies.everywhere] = sums
+        del sums  # before the next takes as much
     if any(map(any, copies.matrix)):
-        _sum_at_homes(gradient, copies, Counts(copies.matrix, group), wide)
+        counts = Counts(copies.matrix, group)
+        sums = _sums_at_homes(gradient, copies, counts, wide)
+        gradient[copies.homes] = sums
+        gradient[copies.copies] = exchange(sums[copies.place], counts.reversed, "gradients")
     return gradient
 
 
-def _sum_at_homes(gradient: Tensor, copies: _Copies, counts: Counts, wide: torch.dtype) -> None:
+def _sums_at_homes(gradient: Tensor, copies: _Copies, counts: Counts, wide: torch.dtype) -> Tensor:
     arrived = exchange(gradient[copies.copies], counts, "gradients")
     total = gradient[copies.homes].to(wide)
     for place, rows in zip(*(torch.split(each, counts.received) for each in (copies.place, arrived)), strict=True):
         if len(place):  # an id has at most one copy on a shard, so no place occurs twice and the order is fixed
             total.index_add_(0, place, rows.to(wide))
-    sums = total.to(gradient.dtype)
-    gradient[copies.homes] = sums
-    gradient[copies.copies] = exchange(sums[copies.place], counts.reversed, "gradients")
+    return total.to(gradient.dtype)

@@ -117,7 +117,6 @@ def _shapes_and_waiting(rank: int, world: int, maps: dict[str, ShardMap]) -> Non
         weight = _local(shard_map, rank)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(requests, "choose", _choose_as_a_gpu)
-            patch.setattr(requests, "distinct", requests.distinct_in_fixed_shapes)
             _build_and_look_up(_ids(rank), shard_map, weight)  # makes the tables of the map, once
             with _NothingWaits():  # type: ignore[no-untyped-call]
                 everyone = [

@@ -1,16 +1,11 @@
 """What a rank asks, and of whom, before anything is sent."""
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from skewtool.parallel.routing import requests as module
-from skewtool.parallel.routing.requests import Requests, distinct, distinct_in_fixed_shapes, flat_ids
+from skewtool.parallel.routing.requests import Requests, distinct, flat_ids
 from skewtool.parallel.routing.slots import slots_of
 from skewtool.sharding import partition
 
@@ -19,14 +14,12 @@ IDS = st.lists(st.integers(0, 19), max_size=40)
 SHARD_MAP = partition(1000 // np.arange(1, 21), 3, extra_rows=4)
 
 
-@given(IDS, st.sampled_from([distinct, distinct_in_fixed_shapes]))
-def test_distinct_ids_are_those_of_unique(
-    ids: list[int], function: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
-) -> None:
+@given(IDS, st.booleans())
+def test_distinct_ids_are_those_of_unique(ids: list[int], fixed_shapes: bool) -> None:
     tokens = torch.tensor(ids, dtype=torch.int64)
     expected, inverse = torch.unique(tokens, return_inverse=True)
-    unique, counts, place = function(tokens)
-    assert unique.shape == counts.shape == (expected if function is distinct else tokens).shape
+    unique, counts, place = distinct(tokens, fixed_shapes)
+    assert unique.shape == counts.shape == (tokens if fixed_shapes else expected).shape
     assert unique[counts].tolist() == expected.tolist()
     assert counts[: len(expected)].all()
     assert not unique[len(expected) :].any()
@@ -34,12 +27,11 @@ def test_distinct_ids_are_those_of_unique(
 
 
 @given(IDS, st.booleans(), st.booleans(), st.integers(0, 2))
-def test_every_token_finds_its_id_at_a_shard_that_has_it(ids: list[int], ask_once: bool, as_a_gpu: bool, rank: int) -> None:
+def test_every_token_finds_its_id_at_a_shard_that_has_it(
+    ids: list[int], ask_once: bool, fixed_shapes: bool, rank: int
+) -> None:
     tokens = torch.tensor(ids, dtype=torch.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        if as_a_gpu:
-            patch.setattr(module, "distinct", distinct_in_fixed_shapes)
-        requests = Requests.of(tokens, slots_of(SHARD_MAP, rank, torch.device("cpu")), ask_once)
+    requests = Requests.of(tokens, slots_of(SHARD_MAP, rank, torch.device("cpu")), ask_once, fixed_shapes)
     in_use = int(requests.number.sum())
     assert requests.ids[requests.place].tolist() == ids
     assert in_use == (len(set(ids)) if ask_once else len(ids))
