@@ -1,6 +1,8 @@
 """`profile` and `merge`."""
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +110,8 @@ def _profile_all(corpus: "Corpus", output: Path, counting: dict[str, Any], as_js
 def _profile_on_ray(corpus: "Corpus", output: Path, counting: dict[str, Any], on_ray: OnRay, as_json: bool) -> None:
     from skewtool.profiling import profile_on_ray
 
-    with progress("profiling on Ray", corpus.num_bytes) as meter:
+    # Ray prints what happens to its tasks, on stdout, which is for the result.
+    with progress("profiling on Ray", corpus.num_bytes) as meter, redirect_stdout(sys.stderr):
         made = profile_on_ray(corpus, address=on_ray.address, tasks=on_ray.tasks, progress=meter, **counting)
         rate = _rate(made.num_tokens, None, meter)
     _save(made, output)
