@@ -207,7 +207,8 @@ def test_an_error_of_the_corpus_is_as_of_a_plain_run_and_not_tried_again(logged:
 def test_a_node_that_cannot_read_is_named_after_retries(logged: tuple[Corpus, Path]) -> None:
     corpus, log = logged
     corpus.sources[0].path.unlink()
-    with pytest.raises(CorpusError, match=rf"node {ray.util.get_node_ip_address()} cannot read the corpus: .*raw\.bin") as error:
+    node = ray.util.get_node_ip_address()
+    with pytest.raises(CorpusError, match=rf"node {node} cannot read the corpus: .*raw\.bin") as error:
         profile_on_ray(corpus, vocab_size=VOCAB_SIZE, tasks=1)
     assert type(error.value) is CorpusError
     assert log.read_text() == "0\n" * 4
