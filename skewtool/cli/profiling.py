@@ -62,7 +62,7 @@ def profile(
     check_output(output, *(Path(file) for file in opened.files))
     if task is not None:
         _check_outside(output, corpus)
-    counting = {
+    counting: dict[str, Any] = {
         "vocab_size": vocab_size, "tokenizer": tokenizer_file(tokenizer), "windows": () if windows == (0,) else windows,
         "sample_size": sample_windows, "seed": seed, "allow": allow,
     }  # fmt: skip

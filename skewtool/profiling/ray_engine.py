@@ -11,6 +11,7 @@ Ray is imported only when this engine is used.
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def profile_on_ray(
     """
     if tasks is not None and tasks < 1:
         raise ProfileError(f"tasks must be at least 1, got {tasks}")
-    options = {
+    options: dict[str, Any] = {
         "vocab_size": vocab_size, "tokenizer": tokenizer, "windows": tuple(windows), "sample_size": sample_size,
         "seed": seed, "allow": tuple(allow),
     }  # fmt: skip
@@ -93,12 +94,13 @@ def _connection(address: str | None) -> Iterator[None]:
             raise ProfileError(f"Ray is initialised already: give no address ({address}), or call ray.shutdown() first")
         yield
         return
+    where = address or os.environ.get("RAY_ADDRESS") or "auto"
     with _signal_handler_kept():
         try:
-            ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
-        except (OSError, RuntimeError, ValueError) as error:
-            where = "Ray" if address is None else f"Ray at {address}"
-            raise ProfileError(f"cannot connect to {where}: {_one_line(error)}") from None
+            _reach(where)
+            ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        except (ImportError, OSError, RuntimeError, ValueError) as error:
+            raise ProfileError(f"cannot connect to Ray ({where}): {_one_line(error)}") from None
         try:
             yield
         finally:
@@ -114,6 +116,13 @@ def _signal_handler_kept() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+def _reach(address: str) -> None:
+    """Asks whether anyone listens at HOST:PORT, which Ray itself takes minutes to find out. Errors: OSError."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "://" not in address:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _num_cpus() -> int:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,13 @@ def _json_lines(folder: Path) -> Corpus:
 def _same_bytes(corpus: Corpus, tasks: int | None, bytes_of: Callable[[Profile], bytes], **options: Any) -> None:
     options = {"windows": WINDOWS, "sample_size": 9, **options}
     assert bytes_of(profile_on_ray(corpus, tasks=tasks, **options)) == bytes_of(profile(corpus, **options))
+
+
+def test_no_one_at_an_address(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(ProfileError, match=rf"cannot connect to Ray \(127.0.0.1:{port}\): .*refused"):
+        profile_on_ray(_raw(tmp_path), address=f"127.0.0.1:{port}")
 
 
 @pytest.mark.usefixtures("connected")
