@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,7 +79,8 @@ def profile_on_ray(
     }  # fmt: skip
     setup = checked_setup(corpus, **options)
     with _connection(address):
-        count = tasks or max(1, min(_TASKS_PER_CPU * _num_cpus(), num_spans(corpus, setup.windows)))
+        most = _TASKS_PER_CPU * _num_cpus()
+        count = tasks or max(1, min(most, num_spans(corpus, setup.windows)))
         return profile_of(corpus, _sum_of_tasks(_Job(corpus, options), count, progress))
 
 
@@ -128,7 +130,10 @@ def _reach(address: str) -> None:
 def _num_cpus() -> int:
     import ray
 
-    return int(ray.cluster_resources().get("CPU", 0)) or 1  # none yet where a cluster grows on demand
+    count = int(ray.cluster_resources().get("CPU", 0))
+    if not count:
+        warnings.warn("the Ray cluster has no CPU now: tasks wait until it gets one", stacklevel=2)
+    return max(1, count)
 
 
 def _sum_of_tasks(job: _Job, count: int, progress: Progress | None) -> Part:
