@@ -96,17 +96,23 @@ def _connection(address: str | None) -> Iterator[None]:
             raise ProfileError(f"Ray is initialised already: give no address ({address}), or call ray.shutdown() first")
         yield
         return
-    where = address or os.environ.get("RAY_ADDRESS") or "auto"
     with _signal_handler_kept():
         try:
-            _reach(where)
-            ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        except (ImportError, OSError, RuntimeError, ValueError) as error:
-            raise ProfileError(f"cannot connect to Ray ({where}): {_one_line(error)}") from None
-        try:
+            _connect(address)
             yield
         finally:
             ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    import ray
+
+    where = address or os.environ.get("RAY_ADDRESS") or "auto"
+    try:
+        _reach(where)
+        ray.init(address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        raise ProfileError(f"cannot connect to Ray ({where}): {_one_line(error)}") from None
 
 
 @contextmanager
