@@ -15,9 +15,10 @@ import socket
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from skewtool.corpus import Corpus, TokenizerFile
@@ -36,10 +37,12 @@ _RETRIES = 3
 
 @dataclass(frozen=True)
 class _Job:
-    """What all tasks share. `options`: those of `profile_part`, the same for all tasks."""
+    """What all tasks share. `options`: those of `profile_part`, the same for all tasks; `directory`: where relative paths
+    begin."""
 
     corpus: Corpus
     options: Mapping[str, Any]
+    directory: Path
 
 
 class _UnreadableThere(CorpusError):
@@ -81,7 +84,7 @@ def profile_on_ray(
     with _connection(address):
         most = _TASKS_PER_CPU * _num_cpus()
         count = tasks or max(1, min(most, num_spans(corpus, setup.windows)))
-        return profile_of(corpus, _sum_of_tasks(_Job(corpus, options), count, progress))
+        return profile_of(corpus, _sum_of_tasks(_Job(corpus, options, Path.cwd()), count, progress))
 
 
 @contextmanager
@@ -210,7 +213,8 @@ def _count_share(version: str, shared: Sequence[Any], index: int, count: int) ->
     os.environ.setdefault("RAYON_NUM_THREADS", "1")  # a task has one CPU, and a tokenizer would take all
     job: _Job = ray.get(shared[0])
     try:
-        return profile_part(job.corpus, task_index=index, task_count=count, **job.options)
+        with chdir(job.directory) if job.directory.is_dir() else nullcontext():
+            return profile_part(job.corpus, task_index=index, task_count=count, **job.options)
     except (OSError, CorpusError) as error:
         if not _is_of_the_system(error):
             raise

@@ -159,6 +159,7 @@ def count_share(version, shared, index, count, marker=sys.argv.pop(1)):
     except FileExistsError:
         return ray_engine._count_share(version, shared, index, count)
     job = ray.get(shared[0])
+    os.chdir(job.directory)
     profile_part(job.corpus, task_index=index, task_count=count, progress=lambda _: os._exit(1), **job.options)
 
 ray_engine._count_share = count_share
@@ -167,13 +168,13 @@ main()
 """The command; the first task that runs on the cluster ends its worker process when it has read a block."""
 
 
-def test_a_killed_task_is_counted_again(
+def test_a_killed_task_of_the_command_is_counted_again(
     address: str, tmp_path: Path, bytes_of: Callable[[Profile], bytes], run_python: Callable[..., Any]
 ) -> None:
     corpus, output, marker = _raw(tmp_path), tmp_path / "p.safetensors", tmp_path / "marker"
     result = run_python(
-        DIES_ONCE, marker, "profile", corpus.files[0], "--dtype", "uint16", "-o", output, "--window", "64,96",
-        "--engine", "ray", "--ray-tasks", 3, "--json", env={"RAY_ADDRESS": address},
+        DIES_ONCE, marker, "profile", "raw.bin", "--dtype", "uint16", "-o", output, "--window", "64,96",
+        "--engine", "ray", "--ray-tasks", 3, "--json", env={"RAY_ADDRESS": address}, cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert marker.exists()
