@@ -1,12 +1,15 @@
 """`profile` and `merge`."""
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import skewtool
+from skewtool.cli.engines import OnRay, engine_of, engine_options
 from skewtool.cli.group import note, print_json
 from skewtool.cli.options import JSON, PATH, check_output, corpus_options, numbers, open_part, tokenizer_file
 from skewtool.cli.progress import Meter, progress
@@ -31,6 +34,7 @@ __all__ = ["merge", "part_json", "profile", "profile_json"]
               help="Whole windows kept per length, for step-by-step figures.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the choice of sampled windows.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Threads that count.")
+@engine_options
 @task_options
 @click.option("--resume", is_flag=True,
               help="Keep finished ranges beside the output, and go on from those of a killed run.")  # fmt: skip
@@ -40,25 +44,31 @@ __all__ = ["merge", "part_json", "profile", "profile_json"]
 def profile(
     corpus: tuple[Path, ...], output: Path, part: tuple[float, float] | None, tokenizer: Path | None,
     vocab_size: int | None, windows: tuple[int, ...], sample_windows: int, seed: int, workers: int,
-    allow: tuple[str, ...], task_index: int | str | None, task_count: int | str | None, resume: bool,
-    checkpoint_seconds: float, as_json: bool, **options: Any,
+    allow: tuple[str, ...], engine: str, ray_address: str | None, ray_tasks: int | None, task_index: int | str | None,
+    task_count: int | str | None, resume: bool, checkpoint_seconds: float, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Count token frequencies and windows of a tokenized CORPUS (files or directories).
 
     A job of many tasks runs the same command in each, with --task-index and --task-count; `skewtool merge` of their parts
-    gives the profile of one run. With --resume, a killed command goes on where it was when it is given again.
+    gives the profile of one run. With --resume, a killed command goes on where it was when it is given again. Tasks of a Ray
+    cluster count with --engine ray, into the same file.
     """
     task = task_of(task_index, task_count, os.environ)
+    on_ray = engine_of(engine, ray_address, ray_tasks, {
+        "--task-index": task is not None, "--resume": resume, "--workers": workers > 1
+    })  # fmt: skip
     check_output(output, *corpus, tokenizer)
     opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
     check_output(output, *(Path(file) for file in opened.files))
     if task is not None:
         _check_outside(output, corpus)
-    counting = {
+    counting: dict[str, Any] = {
         "vocab_size": vocab_size, "tokenizer": tokenizer_file(tokenizer), "windows": () if windows == (0,) else windows,
-        "sample_size": sample_windows, "seed": seed, "workers": workers, "allow": allow,
-        "checkpoints": _checkpoints(output, task, resume, checkpoint_seconds),
+        "sample_size": sample_windows, "seed": seed, "allow": allow,
     }  # fmt: skip
+    if on_ray is not None:
+        return _profile_on_ray(opened, output, counting, on_ray, as_json)
+    counting |= {"workers": workers, "checkpoints": _checkpoints(output, task, resume, checkpoint_seconds)}
     if task is None:
         return _profile_all(opened, output, counting, as_json)
     return _profile_task(opened, output, counting, task, as_json)
@@ -91,12 +101,27 @@ def _profile_all(corpus: "Corpus", output: Path, counting: dict[str, Any], as_js
     with progress("profiling", corpus.num_bytes) as meter:
         made = skewtool.profile(corpus, progress=meter, **counting)
         rate = _rate(made.num_tokens, counting["checkpoints"], meter)
-    if not made.num_tokens:
-        raise SkewtoolError(f"nothing is left to count: all {sum(made.dropped.values())} ids are outside the vocabulary")
-    made.save(output)
+    _save(made, output)
     if counting["checkpoints"] is not None:
         counting["checkpoints"].remove()
     print_profile(made, as_json, {"tokens_per_second": rate})
+
+
+def _profile_on_ray(corpus: "Corpus", output: Path, counting: dict[str, Any], on_ray: OnRay, as_json: bool) -> None:
+    from skewtool.profiling import profile_on_ray
+
+    # Ray prints what happens to its tasks, on stdout, which is for the result.
+    with progress("profiling on Ray", corpus.num_bytes) as meter, redirect_stdout(sys.stderr):
+        made = profile_on_ray(corpus, address=on_ray.address, tasks=on_ray.tasks, progress=meter, **counting)
+        rate = _rate(made.num_tokens, None, meter)
+    _save(made, output)
+    print_profile(made, as_json, {"tokens_per_second": rate})
+
+
+def _save(made: "Profile", output: Path) -> None:
+    if not made.num_tokens:
+        raise SkewtoolError(f"nothing is left to count: all {sum(made.dropped.values())} ids are outside the vocabulary")
+    made.save(output)
 
 
 def _profile_task(corpus: "Corpus", output: Path, counting: dict[str, Any], task: Task, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from skewtool.profiling.local import DEFAULT_WINDOWS, profile, profile_part
 from skewtool.profiling.merging import merge
 from skewtool.profiling.part import Part, merge_parts
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
+from skewtool.profiling.ray_engine import profile_on_ray
 from skewtool.profiling.windows import WindowContent, corpus_windows
 
 __all__ = [
@@ -23,5 +24,6 @@ __all__ = [
     "merge",
     "merge_parts",
     "profile",
+    "profile_on_ray",
     "profile_part",
 ]

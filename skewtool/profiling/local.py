@@ -22,13 +22,13 @@ from skewtool.errors import CorpusError, ProfileError
 from skewtool.profiling.checkpoints import Checkpoints, Evidence, Timer
 from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
 from skewtool.profiling.part import Part, Setup, merge_parts, setup_of
-from skewtool.profiling.places import Range, Span, gaps, joined, num_bytes, spans, task_range
+from skewtool.profiling.places import Range, Span, gaps, joined, num_bytes, place, spans, task_range
 from skewtool.profiling.plain_counter import PlainCounter
 from skewtool.profiling.profile import Profile, TokenizerSizes, WindowSample, WindowStatistics
 from skewtool.profiling.tally import SourceTally, Tally, add_tallies
 from skewtool.profiling.window_counter import WindowCounter
 
-__all__ = ["DEFAULT_WINDOWS", "profile", "profile_part"]
+__all__ = ["DEFAULT_WINDOWS", "checked_setup", "num_spans", "profile", "profile_of", "profile_part"]
 
 DEFAULT_WINDOWS = (8192,)
 
@@ -143,6 +143,11 @@ def profile(
         corpus, vocab_size=vocab_size, tokenizer=tokenizer, windows=windows, sample_size=sample_size, seed=seed,
         workers=workers, allow=allow, progress=progress, checkpoints=checkpoints,
     )  # fmt: skip
+    return profile_of(corpus, part)
+
+
+def profile_of(corpus: Corpus, part: Part) -> Profile:
+    """The profile that a part of a whole corpus is. Errors: CorpusError when it holds no tokens."""
     if not part.tally.num_tokens:
         raise CorpusError(f"the corpus holds no tokens ({corpus.sources[0].path} and what is with it)")
     return merge_parts([part])
@@ -165,27 +170,50 @@ def profile_part(
 ) -> Part:
     """Counts the share of task `task_index` of `task_count` (`skewtool.profiling.places.task_range`); the rest, and the
     errors, as `profile`. Merging the parts of all tasks gives the profile of a plain run; a part may be empty."""
+    setup = checked_setup(
+        corpus, vocab_size=vocab_size, tokenizer=tokenizer, windows=windows, sample_size=sample_size, seed=seed, allow=allow
+    )
+    workers = _whole_number("workers", workers)
+    if workers < 1:
+        raise ProfileError(f"workers must be at least 1, got {workers}")
+    index, count = _whole_number("task_index", task_index), _whole_number("task_count", task_count)
+    return _count(_Job(corpus, setup, progress, checkpoints), task_range(corpus, setup.windows, index, count), workers)
+
+
+def checked_setup(
+    corpus: Corpus,
+    *,
+    vocab_size: int | None = None,
+    tokenizer: TokenizerFile | None = None,
+    windows: Sequence[int] = DEFAULT_WINDOWS,
+    sample_size: int = 1024,
+    seed: int = 0,
+    allow: Collection[str] = (),
+) -> Setup:
+    """What `profile` would count with these options. Errors: those of `profile` that show before anything is read."""
     unknown = set(allow) - set(ALLOWABLE)
     if unknown:
         raise ProfileError(f"unknown check {sorted(unknown)[0]!r} to allow; known are {', '.join(ALLOWABLE)}")
     vocab_size = None if vocab_size is None else _whole_number("vocab_size", vocab_size, most=_MOST_IDS)
-    sample_size, workers = _whole_number("sample_size", sample_size), _whole_number("workers", workers)
-    seed = _whole_number("seed", seed)
+    sample_size, seed = _whole_number("sample_size", sample_size), _whole_number("seed", seed)
     lengths = tuple(sorted({_whole_number("window", length, most=2**31 - 1) for length in windows}))
-    if (lengths and lengths[0] < 1) or sample_size < 0 or workers < 1 or not (vocab_size is None or vocab_size > 0):
+    if (lengths and lengths[0] < 1) or sample_size < 0 or not (vocab_size is None or vocab_size > 0):
         raise ProfileError(
-            "window lengths, workers and vocabulary size must be at least 1, sample size at least 0; "
-            f"got {list(windows)}, {workers}, {vocab_size}, {sample_size}"
+            "window lengths and vocabulary size must be at least 1, sample size at least 0; "
+            f"got {list(windows)}, {vocab_size}, {sample_size}"
         )
-    share = task_range(corpus, lengths, _whole_number("task_index", task_index), _whole_number("task_count", task_count))
     if tokenizer is not None:
         vocab_size = _checked_rows(vocab_size, tokenizer)
     notes = () if vocab_size is None else check_dtype_holds_vocabulary(corpus, vocab_size, allow)
     sizes = None if tokenizer is None else TokenizerSizes(
         tokenizer.fingerprint, tokenizer.base_size, tokenizer.size_with_added, tokenizer.num_ids
     )  # fmt: skip
-    setup = setup_of(corpus, vocab_size, lengths, sample_size, seed, allow, sizes, notes)
-    return _count(_Job(corpus, setup, progress, checkpoints), share, workers)
+    return setup_of(corpus, vocab_size, lengths, sample_size, seed, allow, sizes, notes)
+
+
+def num_spans(corpus: Corpus, windows: Sequence[int]) -> int:
+    """In how many pieces a corpus is counted: more workers or tasks than that have nothing to do."""
+    return sum(1 for _ in spans(corpus, windows, [(place(corpus, 0, 0), (len(corpus.sources), 0))], _SPAN_TOKENS))
 
 
 def _count(job: _Job, share: Range, workers: int) -> Part:

@@ -16,12 +16,12 @@ import numpy as np
 from skewtool.corpus import Corpus, Source
 from skewtool.corpus.checks import BAD_IDS
 from skewtool.errors import CorpusError, ProfileError
-from skewtool.profiling.places import Place, Range, place
+from skewtool.profiling.places import Place, Range, joined, place
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
 from skewtool.profiling.tally import Tally, add_tallies
 from skewtool.storage import canonical_json
 
-__all__ = ["Part", "Setup", "merge_parts", "setup_of"]
+__all__ = ["Part", "Setup", "add_parts", "merge_parts", "setup_of"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,24 @@ def merge_parts(parts: Sequence[Part]) -> Profile:
     Errors: ProfileError when parts of other corpora, settings or versions are among them, when parts are missing, overlap,
     or differ although they are of the same range; CorpusError when the corpus holds no tokens.
     """
+    setup = _setup_of_all(parts)
+    chosen = _without_repeats(parts)
+    _check_whole(setup, chosen)
+    return _profile_of(setup, add_tallies([part.tally for part in chosen], setup.sample_size))
+
+
+def add_parts(parts: Sequence[Part]) -> Part:
+    """Parts of different ranges as one part, in memory of its own: for adding them up as they come.
+
+    Errors: ProfileError when parts of other corpora, settings or versions are among them. `merge_parts` of the sum tells
+    whether anything is missing.
+    """
+    setup = _setup_of_all(parts)
+    ranges = joined(each for part in parts for each in part.ranges)
+    return Part(setup, ranges, add_tallies([part.tally for part in parts], setup.sample_size))
+
+
+def _setup_of_all(parts: Sequence[Part]) -> Setup:
     if not parts:
         raise ProfileError("nothing to merge: give at least one part")
     setup = parts[0].setup
@@ -143,9 +161,7 @@ def merge_parts(parts: Sequence[Part]) -> Profile:
         difference = setup.difference(other.setup)
         if difference is not None:
             raise ProfileError(f"cannot merge parts of different {difference}; profile all parts of one corpus alike")
-    chosen = _without_repeats(parts)
-    _check_whole(setup, chosen)
-    return _profile_of(setup, add_tallies([part.tally for part in chosen], setup.sample_size))
+    return setup
 
 
 def _without_repeats(parts: Iterable[Part]) -> list[Part]:

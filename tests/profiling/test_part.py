@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import skewtool
 from skewtool.corpus import Corpus, TokenizerFile, open_corpus
 from skewtool.errors import CorpusError, FileFormatError, ProfileError
 from skewtool.profiling import Part, Profile, merge_parts, profile, profile_part
+from skewtool.profiling.part import add_parts
 
 FILES = st.lists(st.lists(st.integers(0, 11), min_size=1, max_size=60), min_size=1, max_size=4)
 
@@ -46,7 +48,10 @@ def test_any_split_and_order_gives_the_bytes_of_a_plain_run(
     parts = [written(part, tmp_path) for part in parts_of(corpus, count, workers=1 + count % 2, **options)]
     again = parts + order.choices(parts, k=2)
     order.shuffle(again)
-    assert bytes_of(merge_parts(again)) == bytes_of(profile(corpus, **options))
+    plain = bytes_of(profile(corpus, **options))
+    assert bytes_of(merge_parts(again)) == plain
+    order.shuffle(parts)
+    assert bytes_of(merge_parts([reduce(lambda total, part: add_parts([total, part]), parts)])) == plain
 
 
 @pytest.fixture
