@@ -6,6 +6,7 @@ from skewtool.profiling.local import DEFAULT_WINDOWS, profile, profile_part
 from skewtool.profiling.merging import merge
 from skewtool.profiling.part import Part, merge_parts
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
+from skewtool.profiling.timeline import Timeline
 from skewtool.profiling.windows import WindowContent, corpus_windows
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Part",
     "Profile",
     "SourceRow",
+    "Timeline",
     "TokenizerSizes",
     "WindowContent",
     "WindowSample",

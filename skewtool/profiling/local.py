@@ -1,6 +1,6 @@
 """`profile`: counts a corpus on this machine, with threads that release the interpreter lock.
 
-The corpus is cut into spans at window boundaries; each worker counts spans into tables of its own, and the tables are
+The corpus is cut into spans at window boundaries, each in one block of the time line; each worker counts spans into tables of its own, and the tables are
 added up at the end. All sums are integers and the sample is chosen by key, so the result does not depend on the number
 of workers or on who took which span. `profile_part` does the same for one task of several, and gives a part to merge.
 """
@@ -19,6 +19,7 @@ import numpy as np
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
+from skewtool.profiling.blocks import BlockCounter, Blocks
 from skewtool.profiling.checkpoints import Checkpoints, Evidence, Timer
 from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
 from skewtool.profiling.part import Part, Setup, merge_parts, setup_of
@@ -42,6 +43,7 @@ class _Job:
 
     corpus: Corpus
     setup: Setup
+    blocks: Blocks
     progress: Progress | None
     checkpoints: Checkpoints | None
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -57,6 +59,7 @@ class _Worker:
         table_size = 1 if vocab_size is None else vocab_size + 1
         self.windows = [WindowCounter(length, table_size, size) for length in job.setup.windows]
         self.counters: list[WindowCounter | PlainCounter] = [*self.windows] or [PlainCounter(table_size)]
+        self.blocks = BlockCounter(vocab_size)
         self.sources: dict[int, SourceTally] = {}
         self.ranges: list[Range] = []
         self.evidence = Evidence()
@@ -65,6 +68,9 @@ class _Worker:
     def count(self, span: Span) -> None:
         source = self.job.corpus.sources[span.source]
         self.evidence.see_file(span.source, source)
+        block = self.job.blocks.number_of(span.within[0])
+        if block != self.blocks.block:
+            self.blocks.turn_to(block, self.counters[0].counts)
         key = _source_key(source.name, self.job.setup.seed)
         for counter in self.counters:
             counter.begin(key, span.start)
@@ -99,7 +105,8 @@ class _Worker:
             for each in self.windows
         )
         self.ranges = list(joined(self.ranges))
-        tally = Tally(counts[:rows], windows, tuple(sorted(self.sources.values())))
+        blocks = self.blocks.tallies(counts, rows)
+        tally = Tally(counts[:rows], windows, tuple(sorted(self.sources.values())), blocks)
         return Part(self.job.setup, tuple(self.ranges), tally)
 
     def _checked(self, ids: Ids, source: Source, position: int) -> Ids:
@@ -185,7 +192,7 @@ def profile_part(
         tokenizer.fingerprint, tokenizer.base_size, tokenizer.size_with_added, tokenizer.num_ids
     )  # fmt: skip
     setup = setup_of(corpus, vocab_size, lengths, sample_size, seed, allow, sizes, notes)
-    return _count(_Job(corpus, setup, progress, checkpoints), share, workers)
+    return _count(_Job(corpus, setup, Blocks.of(corpus, lengths), progress, checkpoints), share, workers)
 
 
 def _count(job: _Job, share: Range, workers: int) -> Part:
@@ -195,7 +202,7 @@ def _count(job: _Job, share: Range, workers: int) -> Part:
     _compile(job.corpus)
     if job.progress is not None and finished:
         job.progress(num_bytes(job.corpus, finished))
-    todo = spans(job.corpus, job.setup.windows, gaps(share, finished), _SPAN_TOKENS)
+    todo = spans(job.corpus, job.setup.windows, job.blocks.cut(gaps(share, finished)), _SPAN_TOKENS)
     parts = [*found, *(worker.part() for worker in _run(job, todo, workers))]
     return Part(job.setup, (share,), add_tallies([part.tally for part in parts], job.setup.sample_size))
 

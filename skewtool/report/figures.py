@@ -20,9 +20,18 @@ from matplotlib.ticker import MaxNLocator
 from skewtool.profiling import Profile
 from skewtool.report.labels import plot_label
 from skewtool.sharding import LOADS, Load
-from skewtool.skew import SkewReport
+from skewtool.skew import Ageing, SkewReport
 
-__all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance", "styled_figure"]
+__all__ = [
+    "hottest_ids",
+    "load_per_shard",
+    "lorenz_curve",
+    "over_corpus",
+    "rank_frequency",
+    "render",
+    "step_imbalance",
+    "styled_figure",
+]
 
 _MOST_POINTS = 2000
 _MOST_NAMED_SHARDS = 64  # beyond, lines would hide each other in the order of shards
@@ -67,6 +76,10 @@ def render(figure: Figure, kind: str) -> bytes:
 def _thinned_ranks(number: int) -> npt.NDArray[np.int64]:
     """Ranks 1 to `number`, at most about 2,000 of them, evenly spaced on a log axis."""
     return np.unique(np.geomspace(1, number, _MOST_POINTS).round().astype(np.int64))
+
+
+def _excess_label(value: float, _: object) -> str:
+    return "even" if value <= _EXCESS_TICKS[0] else f"+{value * 100:g} %"
 
 
 def _empty(axes: Axes, what: str) -> None:
@@ -198,7 +211,7 @@ def step_imbalance(report: SkewReport) -> Figure:
         axes.set_xlim(_EXCESS_TICKS[0] * 0.9, max(widest * 1.3, 0.02))
         axes.set_xticks([tick for tick in _EXCESS_TICKS if tick <= max(widest * 1.3, 0.02)])
         axes.minorticks_off()
-        axes.xaxis.set_major_formatter(lambda value, _: "even" if value <= _EXCESS_TICKS[0] else f"+{value * 100:g} %")
+        axes.xaxis.set_major_formatter(_excess_label)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     _legend(figure, names)
     return figure
@@ -211,6 +224,38 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
         legend = figure.legend(lines, labels, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
         for text in legend.get_texts():
             text.set_parse_math(False)
+
+
+@_PLAIN_TEXT
+def over_corpus(ageing: Ageing) -> Figure:
+    """Imbalance of raw load in each block of the corpus for each layout, and how far its tokens are from the first block's.
+
+    The axis across is the share of tokens before; that of the excess is logarithmic, so that even layouts can be told
+    apart.
+    """
+    figure, (loads, drift) = styled_figure(11, 4.2, columns=2)
+    blocks = ageing.num_tokens.size
+    figure.suptitle(f"Over the corpus, {blocks} block{'s' * (blocks > 1)} of {ageing.num_tokens.sum():,} tokens", fontsize=11)
+    edges = np.concatenate([[0], np.cumsum(ageing.num_tokens)]) / ageing.num_tokens.sum()
+    names = list(ageing.imbalance)
+    for name, imbalance in ageing.imbalance.items():
+        excess = np.maximum(imbalance - 1, _EXCESS_TICKS[0])
+        loads.stairs(excess, edges, color=_color(names, name), linewidth=1.8, baseline=None)
+    widest = max(float(each.max()) - 1 for each in ageing.imbalance.values())
+    loads.set(title=_TITLES["raw"], ylabel="busiest shard above the mean", yscale="log")
+    loads.set_ylim(_EXCESS_TICKS[0] * 0.9, max(widest * 1.3, 0.02))
+    loads.set_yticks([tick for tick in _EXCESS_TICKS if tick <= max(widest * 1.3, 0.02)])
+    loads.minorticks_off()
+    loads.yaxis.set_major_formatter(_excess_label)
+    drift.stairs(ageing.drift, edges, color=_ACCENT, linewidth=1.8, baseline=None)
+    drift.set(title="how far from the first block's tokens", ylabel="share of tokens that differ")
+    drift.set_ylim(0, max(float(ageing.drift.max()) * 1.1, 0.01))
+    drift.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+    for axes in (loads, drift):
+        axes.set(xlabel="place in the corpus, share of tokens", xlim=(0, 1))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    _legend(figure, names)
+    return figure
 
 
 @_PLAIN_TEXT
