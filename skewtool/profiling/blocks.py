@@ -68,7 +68,7 @@ class BlockCounter:
         self.block, self._before = block, now
 
     def tallies(self, counts: npt.NDArray[np.int64], rows: int) -> dict[int, BlockTally]:
-        """Of all blocks up to `counts`, the worker's so far, with tables for ids below `rows` as far as they are followed."""
+        """Of all blocks, when the worker has counted `counts`; tables end with id rows - 1, or the last that is followed."""
         self.turn_to(self.block, counts)
         rows = min(rows if self._vocab_size is None else self._vocab_size, NUM_FOLLOWED)
         return {

@@ -1,8 +1,9 @@
 """`profile`: counts a corpus on this machine, with threads that release the interpreter lock.
 
-The corpus is cut into spans at window boundaries, each in one block of the time line; each worker counts spans into tables of its own, and the tables are
-added up at the end. All sums are integers and the sample is chosen by key, so the result does not depend on the number
-of workers or on who took which span. `profile_part` does the same for one task of several, and gives a part to merge.
+The corpus is cut into spans at window boundaries, each within one block of the time line; each worker counts spans into
+tables of its own, and the tables are added up at the end. All sums are integers and the sample is chosen by key, so the
+result does not depend on the number of workers or on who took which span. `profile_part` does the same for one task of
+several, and gives a part to merge.
 """
 
 import hashlib

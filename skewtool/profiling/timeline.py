@@ -52,8 +52,9 @@ class Timeline:
             object.__setattr__(self, name, view)
         if np.unique(self.ids).size != self.ids.size:
             raise ProfileError("an id is twice in a time line")
-        if (self.counts.sum(axis=1) > self.loads.sum(axis=1)).any() or (self.loads.sum(axis=1) > self.num_tokens).any():
-            raise ProfileError("a block of a time line has fewer tokens than its ids")
+        listed, in_ranges = self.counts.sum(axis=1), self.loads.sum(axis=1)
+        if (self.num_tokens < 1).any() or (listed > in_ranges).any() or (in_ranges > self.num_tokens).any():
+            raise ProfileError("a block of a time line has no tokens, or fewer than its ids have")
 
     def __len__(self) -> int:
         """The number of blocks."""

@@ -234,9 +234,9 @@ def over_corpus(ageing: Ageing) -> Figure:
     apart.
     """
     figure, (loads, drift) = styled_figure(11, 4.2, columns=2)
-    blocks = ageing.num_tokens.size
-    figure.suptitle(f"Over the corpus, {blocks} block{'s' * (blocks > 1)} of {ageing.num_tokens.sum():,} tokens", fontsize=11)
-    edges = np.concatenate([[0], np.cumsum(ageing.num_tokens)]) / ageing.num_tokens.sum()
+    blocks, total = ageing.num_tokens.size, int(ageing.num_tokens.sum())
+    figure.suptitle(f"Over the corpus: {total:,} tokens in {blocks} block{'s' * (blocks > 1)}", fontsize=11)
+    edges = np.concatenate([[0], np.cumsum(ageing.num_tokens)]) / total
     names = list(ageing.imbalance)
     for name, imbalance in ageing.imbalance.items():
         excess = np.maximum(imbalance - 1, _EXCESS_TICKS[0])

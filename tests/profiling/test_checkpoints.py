@@ -12,6 +12,7 @@ import skewtool
 from skewtool.corpus import ArraySource, Corpus, Ids, open_corpus
 from skewtool.errors import ProfileError
 from skewtool.profiling import Checkpoints, Profile, local, profile
+from skewtool.profiling import blocks as corpus_blocks
 from skewtool.profiling.checkpoints import Evidence, Timer
 
 OPTIONS: dict[str, Any] = {"vocab_size": 90, "windows": (8, 12), "sample_size": 30}
@@ -37,6 +38,7 @@ class StopAfter:
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_SPAN_TOKENS", SPAN)
+    monkeypatch.setattr(corpus_blocks, "NUM_BLOCKS", 1)
 
 
 @pytest.fixture
@@ -90,6 +92,22 @@ def test_a_stopped_run_goes_on_and_gives_the_same_bytes(
     assert checkpoints.num_tokens == 9 * SPAN
     assert sum(stop - start for _, start, stop in read) == plain.num_tokens - checkpoints.num_tokens
     assert sum(told) == corpus.num_bytes
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_stopped_run_goes_on_with_its_blocks(
+    workers: int, folder: Path, bytes_of: Callable[[Profile], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus_blocks, "NUM_BLOCKS", 6)  # longer than spans, so that the run is stopped within one
+    with pytest.raises(Stopped):
+        profile(open_corpus(folder), checkpoints=Checkpoints(folder / ".kept", 0), progress=StopAfter(8), workers=workers,
+                **OPTIONS)  # fmt: skip
+    made, checkpoints = resumed(folder, workers=workers)
+    plain = profile(open_corpus(folder), **OPTIONS)
+    assert 0 < checkpoints.num_tokens < plain.num_tokens
+    assert plain.timeline is not None
+    assert len(plain.timeline) == 6
+    assert bytes_of(made) == bytes_of(plain)
 
 
 def test_a_run_may_be_stopped_again_and_again(folder: Path, bytes_of: Callable[[Profile], bytes]) -> None:

@@ -1,0 +1,54 @@
+"""Blocks: the shares of 32 tasks, whoever counts; and a worker's counts of each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skewtool.corpus import Corpus
+from skewtool.profiling.blocks import NUM_BLOCKS, BlockCounter, Blocks
+from skewtool.profiling.places import spans, task_range
+
+FILES = st.lists(st.integers(1, 300), min_size=1, max_size=4)
+
+
+@given(sizes=FILES, windows=st.sampled_from([(), (3,), (4, 6)]), count=st.integers(1, 7), span=st.sampled_from([1, 20]))
+def test_each_span_lies_in_the_block_of_its_task(
+    sizes: list[int], windows: tuple[int, ...], count: int, span: int, corpus_of: Callable[..., Corpus]
+) -> None:
+    corpus = corpus_of({f"{number}.npy": np.ones(size) for number, size in enumerate(sizes)})
+    blocks = Blocks.of(corpus, windows)
+    ranges = [task_range(corpus, windows, index, NUM_BLOCKS) for index in range(NUM_BLOCKS)]
+    shares = [task_range(corpus, windows, index, count) for index in range(count)]
+    read = 0
+    for each in spans(corpus, windows, blocks.cut(shares), span):
+        first, last = ranges[blocks.number_of(each.within[0])]
+        assert first <= each.within[0] < each.within[1] <= last
+        assert each.stop is not None
+        read += each.stop - each.start
+    assert read == sum(sizes)
+
+
+TURNS = st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 9), max_size=8)), min_size=1, max_size=9)
+
+
+@given(turns=TURNS, vocab_size=st.sampled_from([None, 9]))
+def test_what_the_table_has_grown_by_is_the_counts_of_the_block(turns: list[Any], vocab_size: int | None) -> None:
+    """Also when a block is taken up again; the row behind a known vocabulary is no id's."""
+    counter = BlockCounter(vocab_size)
+    counts = np.zeros(10 if vocab_size else 0, np.int64)
+    expected: dict[int, list[int]] = {}
+    for block, ids in turns:
+        counter.turn_to(block, counts)
+        if vocab_size is None:
+            counts = np.pad(counts, (0, max([0, *(each + 1 - counts.size for each in ids)])))
+        np.add.at(counts, ids, 1)
+        expected.setdefault(block, []).extend(each for each in ids if vocab_size is None or each < vocab_size)
+    for _ in range(2):  # asked again, it says the same
+        found = counter.tallies(counts, 10)
+        assert list(found) == sorted(expected)
+        for block, tally in found.items():
+            assert tally.counts.tolist() == np.bincount(expected[block], minlength=vocab_size or 10).tolist()
+            assert tally.others == 0
