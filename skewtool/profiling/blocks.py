@@ -1,6 +1,6 @@
 """Blocks of a corpus: up to 32 consecutive ranges of equal bytes, the same whoever counts; and a worker's counts of each.
 
-A block is what one of 32 tasks would count (`places.task_range`), so it is known from the corpus and the window lengths
+A block is what one of as many tasks would count (`places.task_range`), so it is known from the corpus and the window lengths
 alone. A worker has one table of counts that only grows; what it has grown by when the worker turns to another block is the
 count of the block that it leaves. So blocks cost one pass over that table at each turn, at most 32 of them, and nothing
 while tokens are counted.
@@ -19,9 +19,15 @@ from skewtool.profiling.places import Place, Range, cuts
 from skewtool.profiling.tally import BlockTally, with_rows
 from skewtool.profiling.timeline import NUM_FOLLOWED
 
-__all__ = ["NUM_BLOCKS", "BlockCounter", "Blocks"]
+__all__ = ["BlockCounter", "Blocks", "num_blocks"]
 
-NUM_BLOCKS = 32
+_MOST_BLOCKS = 32
+_LEAST_BYTES = 1 << 16  # of a block: fewer tokens would show chance, and a small file is better read at once
+
+
+def num_blocks(corpus: Corpus) -> int:
+    """32, or fewer of a small corpus, so that each has 64 KiB or more. Some may be empty: not every place can be cut."""
+    return min(_MOST_BLOCKS, max(1, corpus.num_bytes // _LEAST_BYTES))
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,8 @@ class Blocks:
     @classmethod
     def of(cls, corpus: Corpus, windows: Sequence[int]) -> "Blocks":
         """Those of a corpus that is counted with windows of these lengths."""
-        return cls(tuple(cuts(corpus, windows, range(NUM_BLOCKS), NUM_BLOCKS)))
+        count = num_blocks(corpus)
+        return cls(tuple(cuts(corpus, windows, range(count), count)))
 
     def number_of(self, place: Place) -> int:
         """The block that begins at a place or has it inside."""

@@ -7,8 +7,8 @@ Arrays (B = blocks that hold tokens, at most 32, in the order of the corpus; K =
   loads       int64 [B, 64]  tokens by equal ranges of the vocabulary: range r holds the ids with id * 64 // V = r
 
 Ids from 2**18 on are not followed: they are in `num_tokens`, but neither among `ids` nor in `loads`, which then add up to
-less. A block is about 1/32 of the corpus's bytes, cut where windows end; small
-corpora have fewer.
+less. Blocks have equal bytes, as near as window ends and files that cannot be cut allow;
+small corpora have fewer than 32 (see `skewtool.profiling.blocks`).
 """
 
 from collections.abc import Sequence

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skewtool.corpus import Corpus
-from skewtool.profiling.blocks import NUM_BLOCKS, BlockCounter, Blocks
+from skewtool.profiling import blocks as blocks_module
+from skewtool.profiling.blocks import BlockCounter, Blocks, num_blocks
 from skewtool.profiling.places import spans, task_range
 
 FILES = st.lists(st.integers(1, 300), min_size=1, max_size=4)
@@ -19,8 +21,12 @@ def test_each_span_lies_in_the_block_of_its_task(
     sizes: list[int], windows: tuple[int, ...], count: int, span: int, corpus_of: Callable[..., Corpus]
 ) -> None:
     corpus = corpus_of({f"{number}.npy": np.ones(size) for number, size in enumerate(sizes)})
-    blocks = Blocks.of(corpus, windows)
-    ranges = [task_range(corpus, windows, index, NUM_BLOCKS) for index in range(NUM_BLOCKS)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks_module, "_LEAST_BYTES", 1)
+        blocks = Blocks.of(corpus, windows)
+        number = num_blocks(corpus)
+    assert number == min(32, corpus.num_bytes)
+    ranges = [task_range(corpus, windows, index, number) for index in range(number)]
     shares = [task_range(corpus, windows, index, count) for index in range(count)]
     read = 0
     for each in spans(corpus, windows, blocks.cut(shares), span):
@@ -29,6 +35,12 @@ def test_each_span_lies_in_the_block_of_its_task(
         assert each.stop is not None
         read += each.stop - each.start
     assert read == sum(sizes)
+
+
+@pytest.mark.parametrize(("size", "number"), [(1, 1), (65_535, 1), (65_536, 2), (32 * 32_768 - 1, 31), (1 << 21, 32)])
+def test_small_corpora_have_fewer_blocks(size: int, number: int, corpus_of: Callable[..., Corpus]) -> None:
+    corpus = corpus_of({"a.npy": np.ones(size)})
+    assert num_blocks(corpus) == number
 
 
 TURNS = st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 9), max_size=8)), min_size=1, max_size=9)

@@ -11,8 +11,7 @@ import pytest
 import skewtool
 from skewtool.corpus import ArraySource, Corpus, Ids, open_corpus
 from skewtool.errors import ProfileError
-from skewtool.profiling import Checkpoints, Profile, local, profile
-from skewtool.profiling import blocks as corpus_blocks
+from skewtool.profiling import Checkpoints, Profile, blocks, local, profile
 from skewtool.profiling.checkpoints import Evidence, Timer
 
 OPTIONS: dict[str, Any] = {"vocab_size": 90, "windows": (8, 12), "sample_size": 30}
@@ -38,7 +37,6 @@ class StopAfter:
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_SPAN_TOKENS", SPAN)
-    monkeypatch.setattr(corpus_blocks, "NUM_BLOCKS", 1)
 
 
 @pytest.fixture
@@ -98,7 +96,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_bytes(
 def test_a_stopped_run_goes_on_with_its_blocks(
     workers: int, folder: Path, bytes_of: Callable[[Profile], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_blocks, "NUM_BLOCKS", 6)  # longer than spans, so that the run is stopped within one
+    monkeypatch.setattr(blocks, "_LEAST_BYTES", 10_000)  # longer than spans, so that the run is stopped within one
     with pytest.raises(Stopped):
         profile(open_corpus(folder), checkpoints=Checkpoints(folder / ".kept", 0), progress=StopAfter(8), workers=workers,
                 **OPTIONS)  # fmt: skip
@@ -112,9 +110,9 @@ def test_a_stopped_run_goes_on_with_its_blocks(
 
 def test_a_run_may_be_stopped_again_and_again(folder: Path, bytes_of: Callable[[Profile], bytes]) -> None:
     found: list[int] = []
-    for blocks in (3, 5, 4):
+    for number in (3, 5, 4):
         checkpoints = Checkpoints(folder / ".kept", every_seconds=0)
-        stop = StopAfter(blocks + (1 if found else 0))  # finished ranges are told to the callback, too, all at once
+        stop = StopAfter(number + (1 if found else 0))  # finished ranges are told to the callback, too, all at once
         with pytest.raises(Stopped):
             profile(open_corpus(folder), checkpoints=checkpoints, progress=stop, **OPTIONS)
         found.append(checkpoints.num_tokens)

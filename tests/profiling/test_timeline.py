@@ -19,15 +19,21 @@ from skewtool.profiling.places import task_range
 Ids = npt.NDArray[np.int64]
 
 
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "_LEAST_BYTES", 1)
+
+
 def recounted(corpus: Corpus, windows: tuple[int, ...], vocab_size: int, followed: int) -> dict[str, Any]:
     """The time line the slow way: each block read again, as the share of one of 32 tasks."""
     sources = [np.concatenate([[0], *source.blocks()])[1:].astype(np.int64) for source in corpus.sources]
     parts = []
-    for index in range(32):
-        (first, start), (last, stop) = task_range(corpus, windows, index, 32)
+    number = min(32, corpus.num_bytes)
+    for index in range(number):
+        (first, start), (last, stop) = task_range(corpus, windows, index, number)
         ids = [np.zeros(0, np.int64)]
-        for number in range(first, min(last + 1, len(sources))):
-            ids.append(sources[number][start if number == first else 0 : stop if number == last else None])
+        for each in range(first, min(last + 1, len(sources))):
+            ids.append(sources[each][start if each == first else 0 : stop if each == last else None])
         ids = np.concatenate(ids)
         parts.append(ids[ids < vocab_size])
     parts = [ids for ids in parts if ids.size]
