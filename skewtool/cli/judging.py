@@ -92,7 +92,7 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
         )
     click.echo(_table(report))
     click.echo()
-    if report.over_corpus is not None and report.over_corpus.imbalance:
+    if report.over_corpus is not None and report.over_corpus.layouts:
         click.echo(_over_corpus(report.over_corpus))
         click.echo()
     for sentence in WHERE_SKEW_DOES_NOT_MATTER:
@@ -128,13 +128,14 @@ def _over_corpus(ageing: "Ageing") -> str:
     """The blocks of a time line in a few lines."""
     blocks = ageing.num_tokens.size
     rows = [
-        [name, *(f"{figure:.3f}" for figure in (each[0], each.max(), each[-1])), str(int(each.argmax()) + 1)]
-        for name, each in ageing.imbalance.items()
+        [name, load, *(f"{figure:.3f}" for figure in (each[0], each.max(), each[-1])), str(int(each.argmax()) + 1)]
+        for name in ageing.layouts
+        for load, each in ((load, layouts[name]) for load, layouts in ageing.imbalance.items())
     ]
     return (
-        f"over the corpus, {blocks} block{'s' * (blocks > 1)}: imbalance of raw load; since the first block "
-        f"{ageing.drift[-1]:.1%} of the tokens have changed in the last, at most {ageing.drift.max():.1%} in any\n"
-        + _aligned([["layout", "first", "worst", "last", "worst block"], *rows])
+        f"over the corpus, {blocks} block{'s' * (blocks > 1)}, estimated; {ageing.drift[-1]:.1%} of the last block's tokens "
+        f"differ from the first's, at most {ageing.drift.max():.1%} of any\n"
+        + _aligned([["layout", "load", "first", "worst", "last", "worst block"], *rows])
     )
 
 

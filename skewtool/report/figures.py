@@ -5,7 +5,7 @@ and loads per shard are steps, not bars, of many shards by falling load.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -228,34 +228,42 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
 
 @_PLAIN_TEXT
 def over_corpus(ageing: Ageing) -> Figure:
-    """Imbalance of raw load in each block of the corpus for each layout, and how far its tokens are from the first block's.
+    """Imbalance in each block of the corpus for each layout, and how far its tokens are from those of the first block.
 
     The axis across is the share of tokens before; that of the excess is logarithmic, so that even layouts can be told
     apart.
     """
-    figure, (loads, drift) = styled_figure(11, 4.2, columns=2)
+    figure, panels = styled_figure(13, 4.2, columns=3)
     blocks, total = ageing.num_tokens.size, int(ageing.num_tokens.sum())
     figure.suptitle(f"Over the corpus: {total:,} tokens in {blocks} block{'s' * (blocks > 1)}", fontsize=11)
     edges = np.concatenate([[0], np.cumsum(ageing.num_tokens)]) / total
-    names = list(ageing.imbalance)
-    for name, imbalance in ageing.imbalance.items():
-        excess = np.maximum(imbalance - 1, _EXCESS_TICKS[0])
-        loads.stairs(excess, edges, color=_color(names, name), linewidth=1.8, baseline=None)
-    widest = max(float(each.max()) - 1 for each in ageing.imbalance.values())
-    loads.set(title=_TITLES["raw"], ylabel="busiest shard above the mean", yscale="log")
-    loads.set_ylim(_EXCESS_TICKS[0] * 0.9, max(widest * 1.3, 0.02))
-    loads.set_yticks([tick for tick in _EXCESS_TICKS if tick <= max(widest * 1.3, 0.02)])
-    loads.minorticks_off()
-    loads.yaxis.set_major_formatter(_excess_label)
-    drift.stairs(ageing.drift, edges, color=_ACCENT, linewidth=1.8, baseline=None)
-    drift.set(title="how far from the first block's tokens", ylabel="share of tokens that differ")
-    drift.set_ylim(0, max(float(ageing.drift.max()) * 1.1, 0.01))
-    drift.yaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
-    for axes in (loads, drift):
-        axes.set(xlabel="place in the corpus, share of tokens", xlim=(0, 1))
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    _legend(figure, names)
+    for axes, load in zip(panels, LOADS, strict=False):
+        axes.set(title=_TITLES[load])
+        if load in ageing.imbalance:
+            _excess_over_corpus(axes, ageing.imbalance[load], edges)
+        else:
+            _empty(axes, "the profile has no windows")
+    panels[2].stairs(ageing.drift, edges, color="#333333", linewidth=1.8, baseline=None)
+    panels[2].set(title="how far from the first block", ylabel="share of tokens that differ")
+    panels[2].set_ylim(0, max(float(ageing.drift.max()) * 1.1, 0.01))
+    panels[2].yaxis.set_major_formatter(lambda value, _: f"{value * 100:g} %")
+    for axes in panels:
+        axes.set(xlabel="place in the corpus", xlim=(0, 1))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g} %")
+    _legend(figure, ageing.layouts)
     return figure
+
+
+def _excess_over_corpus(axes: Axes, layouts: Mapping[str, npt.NDArray[np.float64]], edges: npt.NDArray[np.float64]) -> None:
+    """A line for each layout."""
+    highest = max(0.02, *(1.3 * (float(each.max()) - 1) for each in layouts.values()))
+    for name, imbalance in layouts.items():
+        excess = np.maximum(imbalance - 1, _EXCESS_TICKS[0])
+        axes.stairs(excess, edges, color=_color(list(layouts), name), linewidth=1.8, baseline=None)
+    axes.set(ylabel="busiest shard above the mean", yscale="log", ylim=(_EXCESS_TICKS[0] * 0.9, highest))
+    axes.set_yticks([tick for tick in _EXCESS_TICKS if tick <= highest])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(_excess_label)
 
 
 @_PLAIN_TEXT

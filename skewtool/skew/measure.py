@@ -89,7 +89,7 @@ class LayoutSkew:
 class SkewReport:
     """All layouts under both loads, with the corpus's own skew. `num_steps` is how many steps were replayed; `step_floor`
     is the step imbalance of unique load that chance alone gives a perfect map without copies: median and 99th percentile
-    over all steps there could be, while those of few replayed steps scatter around them. `over_corpus`: raw load of the
+    over all steps there could be, while those of few replayed steps scatter around them. `over_corpus`: loads of the
     layouts in each block of the profile's time line, None when it has none."""
 
     num_shards: int
@@ -192,7 +192,7 @@ def measure_skew(
         step_floor=_floor(profile, num_shards, tokens_per_rank, replayed.raw.shape[0]),
         layouts=tuple(layouts),
         notes=notes,
-        over_corpus=ageing(profile, maps),
+        over_corpus=ageing(profile, maps, tokens_per_rank or None),
     )
 
 
