@@ -3,8 +3,8 @@
 A block's counts are exact for the ids that the time line follows one by one, which are nearly all tokens. What else a block
 has in each of the 64 ranges of ids, and among ids that are not followed, is spread over the other ids there as they occur
 in the whole corpus. So raw loads of contiguous shards that are whole ranges are exact, too. How many windows of a block hold
-an id is not known, but how many of the corpus do, and so how much the id comes in bursts: as if it came in bursts one by one
-at random, whose rate goes with its share of the tokens.
+an id is not known; how many of the corpus do tells how much it comes in bursts, and their rate goes with its share of the
+tokens.
 
 Copies: each slot takes an equal share of the occurrences of an id, and that part of its requests which makes the shards even
 (see `skewtool.sharding.split_requests`), as the routed embedding chooses by requests. Ids on every shard are read in place.
@@ -98,7 +98,8 @@ def block_counts(timeline: Timeline, counts: npt.NDArray[np.int64]) -> Iterator[
 def block_presence(block: Loads, counts: npt.NDArray[np.int64], windows: WindowStatistics) -> Loads:
     """Estimated chance that a window of the block holds each id, float64 [V], for counts of the block and the corpus [V].
 
-    Bursts of an id are taken to start at random: if a share u of windows holds the id, there are -log(1 - u) a window.
+    Bursts of an id are taken to start at random: if a share u of windows holds the id, there are -log(1 - u) a window. Where
+    the corpus changes this is somewhat low, since u is that of all blocks together.
     """
     tokens = counts * (windows.length / max(1, int(counts.sum())))
     seen = np.minimum(windows.presence / windows.num_windows, 1 - 0.5 / windows.num_windows)

@@ -9,10 +9,11 @@ import pytest
 
 from skewtool import Profile, ShardMap, measure_skew, partition
 from skewtool.corpus import open_corpus
-from skewtool.profiling import Timeline, profile
+from skewtool.profiling import Timeline, WindowSample, WindowStatistics, profile
 from skewtool.profiling import timeline as timelines
+from skewtool.sharding import LOADS, Load
 from skewtool.skew import ageing as plain_ageing
-from skewtool.skew.ageing import ageing, block_counts, drift, raw_imbalance
+from skewtool.skew.ageing import ageing, block_counts, block_presence, drift, imbalance_of
 
 ProfileOf = Callable[..., Profile]
 Tables = list[list[int]]
@@ -34,8 +35,9 @@ def test_by_hand() -> None:
     assert made.to_json() == {
         "num_tokens": [8, 8],
         "drift": [0.0, 0.75],
-        "imbalance": {"contiguous": [2.0, 1.5], "strided": [1.5, 1.25]},
+        "imbalance": {"raw": {"contiguous": [2.0, 1.5], "strided": [1.5, 1.25]}},
     }
+    assert made.layouts == ("contiguous", "strided")
 
 
 def test_what_is_not_followed_one_by_one_is_spread_as_in_the_whole_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,20 +56,47 @@ def test_what_is_not_followed_one_by_one_is_spread_as_in_the_whole_corpus(monkey
     assert drift(judged.timeline).tolist() == pytest.approx([0, 6 / 11 - 4 / 15])
 
 
-def test_copies_take_what_makes_the_shards_even() -> None:
+def test_copies_share_occurrences_equally_and_take_requests_that_make_the_shards_even() -> None:
     homes = ShardMap.from_homes(np.arange(3), 3)
-    counts = np.array([6.0, 0.0, 3.0])
-    assert raw_imbalance(counts, homes) == pytest.approx(2)
-    assert raw_imbalance(counts, homes.with_copies(np.array([[-1], [0], [-1]]))) == pytest.approx(1)
+    loads = np.array([6.0, 1.0, 3.0])
+    two = homes.with_copies(np.array([[-1], [0], [-1]]))
     everywhere = homes.with_copies(np.array([[-1], [0], [0]]))
-    assert raw_imbalance(counts, everywhere) == pytest.approx(3)  # id 0 is read in place, id 2 is all that is asked for
+    expected: dict[Load, tuple[float, float, float]] = {"raw": (1.8, 1.2, 2.25), "unique": (1.8, 1.05, 2.25)}
+    for load, imbalance in expected.items():  # shards 3 4 3 by equal shares, 3.5 3.5 3 by choice; 0 1 3 without id 0
+        assert [imbalance_of(loads, load, each) for each in (homes, two, everywhere)] == pytest.approx(imbalance)
+
+
+def windows_with(ids: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.int64]:
+    """How many windows of `length` tokens hold each id below 300."""
+    return np.array([(ids.reshape(-1, length) == token).any(axis=1).sum() for token in range(300)])
+
+
+@pytest.mark.parametrize("length", [100, 400])
+@pytest.mark.parametrize("repeats", [1, 8])
+@pytest.mark.parametrize(("changed", "error"), [(0, 0.02), (300, 0.1)])
+def test_presence_of_a_block_is_estimated_from_that_of_the_corpus(
+    length: int, repeats: int, changed: int, error: float
+) -> None:
+    """Also of ids that come eight times in a row; near where frequencies stay, and low where all of them change halfway."""
+    rng = np.random.default_rng(3)
+    weight = 1 / np.arange(1, 301)
+    later = np.concatenate([rng.permutation(changed), np.arange(changed, 300)])
+    halves = [np.repeat(rng.choice(order, 200_000 // repeats, p=weight / weight.sum()), repeats)
+              for order in (np.arange(300), later)]  # fmt: skip
+    counts = [np.bincount(ids, minlength=300) for ids in halves]
+    presence = [windows_with(ids, length) for ids in halves]
+    windows = WindowStatistics(length, 400_000 // length, sum(presence), WindowSample.of([]))
+    for block, real in zip(counts, presence, strict=True):
+        found = block_presence(block.astype(float), counts[0] + counts[1], windows) * (200_000 // length)
+        assert np.abs(found - real).sum() < error * real.sum()
 
 
 def test_maps_of_other_sizes_and_no_load() -> None:
     larger = ShardMap.from_homes(np.arange(8) % 2, 2)
-    assert raw_imbalance(np.array([2.0, 2.0, 2.0]), larger) == pytest.approx(4 / 3)
-    assert raw_imbalance(np.zeros(3), larger) == 1
-    assert raw_imbalance(np.array([2.0, 2.0, 0.0]), ShardMap.from_homes(np.arange(2), 2)) == 1
+    assert imbalance_of(np.array([2.0, 2.0, 2.0]), "raw", larger) == pytest.approx(4 / 3)
+    assert imbalance_of(np.zeros(3), "unique", larger) == 1
+    assert imbalance_of(np.array([2.0, 2.0, 0.0]), "raw", ShardMap.from_homes(np.arange(2), 2)) == 1
+    assert imbalance_of(np.array([5.0, 1.0]), "unique", ShardMap.from_homes(np.zeros(2, int), 1)) == 1
 
 
 def test_a_profile_without_a_time_line_has_no_ages(profile_of: ProfileOf) -> None:
@@ -91,14 +120,18 @@ def profiled(tokens: npt.NDArray[np.int64], folder: Path) -> Profile:
 
 
 def test_a_balanced_map_ages_where_the_corpus_changes(tokens: npt.NDArray[np.int64], tmp_path: Path) -> None:
-    built = partition(profiled(np.split(tokens, 2)[0], tmp_path), 4, load="raw")
-    report = measure_skew(profiled(tokens, tmp_path), {"old": built})
+    first_half = profiled(np.split(tokens, 2)[0], tmp_path)
+    report = measure_skew(
+        profiled(tokens, tmp_path), {load: partition(first_half, 4, load=load) for load in LOADS}, tokens_per_rank=100
+    )
     made = report.over_corpus
     assert made is not None
-    assert set(made.imbalance) == {"old", "contiguous", "strided"}
+    assert made.layouts == ("unique", "raw", "contiguous", "strided")
     assert made.num_tokens.tolist() == [32_800] * 32
-    old = made.imbalance["old"]
-    assert old[:16].max() < 1.1 < 1.3 < old[16:].min()
+    for load in LOADS:
+        old = made.imbalance[load][load]
+        assert old[:16].max() < old[16:].min()
+        assert old[16:].mean() - 1 > 2 * (old[:16].mean() - 1)
     assert made.drift[:16].max() < 0.1 < 0.5 < made.drift[16:].min()
 
 
@@ -112,7 +145,7 @@ def test_estimates_are_near_real_counts(
     made = ageing(judged, maps)
     assert made is not None
     for block, ids in enumerate(tokens.reshape(32, -1)):
-        real = {name: raw_imbalance(np.bincount(ids, minlength=640).astype(float), each) for name, each in maps.items()}
-        assert made.imbalance["contiguous"][block] == pytest.approx(real["contiguous"], rel=1e-9)
-        for name in ("strided", "balanced"):
-            assert made.imbalance[name][block] == pytest.approx(real[name], rel=0.2)
+        real = np.bincount(ids, minlength=640).astype(float)
+        for name, each in maps.items():
+            near = 1e-9 if name == "contiguous" else 0.2
+            assert made.imbalance["raw"][name][block] == pytest.approx(imbalance_of(real, "raw", each), rel=near)
