@@ -63,16 +63,16 @@ class Timeline:
     @classmethod
     def of(cls, tables: Sequence[npt.NDArray[np.int64]], others: Sequence[int], vocab_size: int) -> "Timeline":
         """From a table of counts for each block, int64 [followed ids], and its tokens of `others`."""
-        total = np.sum(tables, axis=0, dtype=np.int64)
+        total: npt.NDArray[np.int64] = np.sum(tables, axis=0, dtype=np.int64)
         most = np.argsort(-total, kind="stable")[:NUM_IDS]
         ids = most[total[most] > 0].astype(np.int32)
         bounds = -(-np.arange(NUM_RANGES + 1) * vocab_size // NUM_RANGES)  # the first id of each range
-        before = [np.concatenate([[0], np.cumsum(table)])[np.minimum(bounds, table.size)] for table in tables]
+        before = np.array([np.append(0, np.cumsum(each))[np.minimum(bounds, each.size)] for each in tables], np.int64)
         return cls(
             num_tokens=np.array([int(table.sum()) + more for table, more in zip(tables, others, strict=True)], np.int64),
             ids=ids,
             counts=np.array([table[ids] for table in tables], np.int64).reshape(len(tables), ids.size),
-            loads=np.diff(np.array(before, np.int64)),
+            loads=before[:, 1:] - before[:, :-1],
         )
 
     def check_fits(self, counts: npt.NDArray[np.int64]) -> None:

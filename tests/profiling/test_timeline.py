@@ -31,14 +31,14 @@ def recounted(corpus: Corpus, windows: tuple[int, ...], vocab_size: int, followe
     number = min(32, corpus.num_bytes)
     for index in range(number):
         (first, start), (last, stop) = task_range(corpus, windows, index, number)
-        ids = [np.zeros(0, np.int64)]
+        found = [np.zeros(0, np.int64)]
         for each in range(first, min(last + 1, len(sources))):
-            ids.append(sources[each][start if each == first else 0 : stop if each == last else None])
-        ids = np.concatenate(ids)
+            found.append(sources[each][start if each == first else 0 : stop if each == last else None])
+        ids = np.concatenate(found)
         parts.append(ids[ids < vocab_size])
     parts = [ids for ids in parts if ids.size]
     tables = [np.bincount(ids, minlength=vocab_size)[:followed] for ids in parts]
-    total = sum(tables)
+    total = np.sum(tables, axis=0)
     order = sorted((token for token in range(total.size) if total[token]), key=lambda token: (-total[token], token))
     order = order[: timeline.NUM_IDS]
     loads = np.zeros((len(parts), 64), int)

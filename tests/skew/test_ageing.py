@@ -85,7 +85,7 @@ def test_presence_of_a_block_is_estimated_from_that_of_the_corpus(
               for order in (np.arange(300), later)]  # fmt: skip
     counts = [np.bincount(ids, minlength=300) for ids in halves]
     presence = [windows_with(ids, length) for ids in halves]
-    windows = WindowStatistics(length, 400_000 // length, sum(presence), WindowSample.of([]))
+    windows = WindowStatistics(length, 400_000 // length, presence[0] + presence[1], WindowSample.of([]))
     for block, real in zip(counts, presence, strict=True):
         found = block_presence(block.astype(float), counts[0] + counts[1], windows) * (200_000 // length)
         assert np.abs(found - real).sum() < error * real.sum()
