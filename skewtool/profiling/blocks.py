@@ -1,28 +1,28 @@
 """Blocks of a corpus: up to 32 consecutive ranges of equal bytes, the same whoever counts; and a worker's counts of each.
 
 A block is what one of as many tasks would count (`places.task_range`), so it is known from the corpus and the window lengths
-alone. A worker has one table of counts that only grows; what it has grown by when the worker turns to another block is the
-count of the block that it leaves. So blocks cost one pass over that table at each turn, at most 32 of them, and nothing
-while tokens are counted.
+alone. It begins where a window of each length does. A worker has one table of counts that only grows; what it has grown by
+when the worker turns to another block is the count of the block that it leaves. So blocks cost one pass over that table at
+each turn and nothing while tokens are counted, and whoever reads need not stop at them.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from skewtool.corpus import Corpus
-from skewtool.profiling.places import Place, Range, cuts
+from skewtool.corpus import Corpus, Ids
+from skewtool.profiling.places import Place, cuts
 from skewtool.profiling.tally import BlockTally, with_rows
 from skewtool.profiling.timeline import NUM_FOLLOWED
 
 __all__ = ["BlockCounter", "Blocks", "num_blocks"]
 
 _MOST_BLOCKS = 32
-_LEAST_BYTES = 1 << 16  # of a block: fewer tokens would show chance, and a small file is better read at once
+_LEAST_BYTES = 1 << 16  # of a block: fewer tokens would show little but chance
 
 
 def num_blocks(corpus: Corpus) -> int:
@@ -46,11 +46,12 @@ class Blocks:
         """The block that begins at a place or has it inside."""
         return bisect_right(self.starts, place) - 1
 
-    def cut(self, ranges: Iterable[Range]) -> Iterator[Range]:
-        """The same ranges in parts that lie in one block each."""
-        for first, last in ranges:
-            inside = sorted({start for start in self.starts if first < start < last})
-            yield from pairwise([first, *inside, last])
+    def parts(self, source: int, position: int, ids: Ids) -> Iterator[tuple[int, Ids]]:
+        """Ids [n] of a source from token `position` on, cut where blocks begin, each part with its block."""
+        begins = {token - position for number, token in self.starts if number == source}
+        inside = sorted(place for place in begins if 0 < place < ids.size)
+        for first, last in pairwise([0, *inside, ids.size]):
+            yield self.number_of((source, position + first)), ids[first:last]
 
 
 class BlockCounter:

@@ -1,9 +1,8 @@
 """`profile`: counts a corpus on this machine, with threads that release the interpreter lock.
 
-The corpus is cut into spans at window boundaries, each within one block of the time line; each worker counts spans into
-tables of its own, and the tables are added up at the end. All sums are integers and the sample is chosen by key, so the
-result does not depend on the number of workers or on who took which span. `profile_part` does the same for one task of
-several, and gives a part to merge.
+The corpus is cut into spans at window boundaries; each worker counts spans into tables of its own, and the tables are
+added up at the end. All sums are integers and the sample is chosen by key, so the result does not depend on the number
+of workers or on who took which span. `profile_part` does the same for one task of several, and gives a part to merge.
 """
 
 import hashlib
@@ -69,9 +68,6 @@ class _Worker:
     def count(self, span: Span) -> None:
         source = self.job.corpus.sources[span.source]
         self.evidence.see_file(span.source, source)
-        block = self.job.blocks.number_of(span.within[0])
-        if block != self.blocks.block:
-            self.blocks.turn_to(block, self.counters[0].counts)
         key = _source_key(source.name, self.job.setup.seed)
         for counter in self.counters:
             counter.begin(key, span.start)
@@ -82,8 +78,11 @@ class _Worker:
             if position == span.start:
                 self.evidence.see_ids(span.source, source, span.start, ids)
             index = self._checked(ids, source, position)
-            for counter in self.counters:
-                counter.add(index)
+            for block, part in self.job.blocks.parts(span.source, position, index):
+                if block != self.blocks.block:
+                    self.blocks.turn_to(block, self.counters[0].counts)
+                for counter in self.counters:
+                    counter.add(part)
             position += ids.size
         digests = [counter.end() for counter in self.counters]
         before = self.sources.get(span.source, SourceTally(span.source, source.name, 0, 0))
@@ -203,7 +202,7 @@ def _count(job: _Job, share: Range, workers: int) -> Part:
     _compile(job.corpus)
     if job.progress is not None and finished:
         job.progress(num_bytes(job.corpus, finished))
-    todo = spans(job.corpus, job.setup.windows, job.blocks.cut(gaps(share, finished)), _SPAN_TOKENS)
+    todo = spans(job.corpus, job.setup.windows, gaps(share, finished), _SPAN_TOKENS)
     parts = [*found, *(worker.part() for worker in _run(job, todo, workers))]
     return Part(job.setup, (share,), add_tallies([part.tally for part in parts], job.setup.sample_size))
 

@@ -11,30 +11,32 @@ from hypothesis import strategies as st
 from skewtool.corpus import Corpus
 from skewtool.profiling import blocks as blocks_module
 from skewtool.profiling.blocks import BlockCounter, Blocks, num_blocks
-from skewtool.profiling.places import spans, task_range
+from skewtool.profiling.places import place, task_range
 
 FILES = st.lists(st.integers(1, 300), min_size=1, max_size=4)
 
 
-@given(sizes=FILES, windows=st.sampled_from([(), (3,), (4, 6)]), count=st.integers(1, 7), span=st.sampled_from([1, 20]))
-def test_each_span_lies_in_the_block_of_its_task(
-    sizes: list[int], windows: tuple[int, ...], count: int, span: int, corpus_of: Callable[..., Corpus]
+@given(sizes=FILES, windows=st.sampled_from([(), (3,), (4, 6)]), at_once=st.sampled_from([1, 7, 1000]))
+def test_parts_lie_in_the_blocks_of_tasks(
+    sizes: list[int], windows: tuple[int, ...], at_once: int, corpus_of: Callable[..., Corpus]
 ) -> None:
-    corpus = corpus_of({f"{number}.npy": np.ones(size) for number, size in enumerate(sizes)})
+    corpus = corpus_of({f"{number}.npy": 1 + np.arange(size) for number, size in enumerate(sizes)})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks_module, "_LEAST_BYTES", 1)
         blocks = Blocks.of(corpus, windows)
         number = num_blocks(corpus)
     assert number == min(32, corpus.num_bytes)
     ranges = [task_range(corpus, windows, index, number) for index in range(number)]
-    shares = [task_range(corpus, windows, index, count) for index in range(count)]
-    read = 0
-    for each in spans(corpus, windows, blocks.cut(shares), span):
-        first, last = ranges[blocks.number_of(each.within[0])]
-        assert first <= each.within[0] < each.within[1] <= last
-        assert each.stop is not None
-        read += each.stop - each.start
-    assert read == sum(sizes)
+    for source, each in enumerate(corpus.sources):
+        position = 0
+        for ids in each.blocks(block_tokens=at_once):
+            for block, part in blocks.parts(source, position, ids):
+                assert part.tolist() == list(range(position + 1, position + 1 + part.size))
+                first, last = ranges[block]
+                assert first <= (source, position)
+                assert place(corpus, source, position + part.size) <= last
+                position += part.size
+        assert position == sizes[source]
 
 
 @pytest.mark.parametrize(("size", "number"), [(1, 1), (65_535, 1), (65_536, 2), (32 * 32_768 - 1, 31), (1 << 21, 32)])

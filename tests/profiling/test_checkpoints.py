@@ -96,7 +96,7 @@ def test_a_stopped_run_goes_on_and_gives_the_same_bytes(
 def test_a_stopped_run_goes_on_with_its_blocks(
     workers: int, folder: Path, bytes_of: Callable[[Profile], bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "_LEAST_BYTES", 10_000)  # longer than spans, so that the run is stopped within one
+    monkeypatch.setattr(blocks, "_LEAST_BYTES", 10_000)  # more than a span, so that the run is stopped within a block
     with pytest.raises(Stopped):
         profile(open_corpus(folder), checkpoints=Checkpoints(folder / ".kept", 0), progress=StopAfter(8), workers=workers,
                 **OPTIONS)  # fmt: skip
