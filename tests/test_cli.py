@@ -265,6 +265,7 @@ def long(tmp_path_factory: pytest.TempPathFactory, zipf_tokens: Callable[..., np
 def test_skew_over_the_corpus(files: Files, long: Path) -> None:
     found = _json("skew", files.map, "--profile", long)["over_corpus"]
     assert sum(found["num_tokens"]) == 200_000
+    assert _json("inspect", long)["blocks"] == 6
     assert len(found["num_tokens"]) == len(found["drift"]) == 6
     assert found["drift"][0] == 0
     assert set(found["imbalance"]) == {"unique", "raw"}
@@ -288,6 +289,7 @@ def test_skew_over_the_corpus_of_nothing_or_of_counts_alone(files: Files) -> Non
     merged = files.folder / "merged.safetensors"
     assert _invoke("merge", files.profile, files.profile, "-o", merged).exit_code == 0
     assert _json("skew", "--profile", merged, "--shards", 4)["over_corpus"] is None
+    assert _json("inspect", merged)["blocks"] == 0
 
 
 def test_skew_says_where_it_does_not_matter(files: Files) -> None:

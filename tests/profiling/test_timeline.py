@@ -1,22 +1,19 @@
 """`Timeline`: exact for each block, the same bytes whoever counts, and refused when its arrays do not fit together."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewtool.corpus import Corpus, open_corpus
+from skewtool.corpus import ArraySource, Corpus, Ids, open_corpus
 from skewtool.errors import ProfileError
 from skewtool.profiling import Profile, Timeline, blocks, local, merge, merge_parts, profile, profile_part, timeline
 from skewtool.profiling.places import task_range
-
-Ids = npt.NDArray[np.int64]
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +91,24 @@ def test_sources_of_unknown_size_lie_in_one_block(tmp_path: Path, bytes_of: Call
     assert made.timeline.num_tokens.max() >= 1000
     parts = [profile_part(corpus, task_index=i, task_count=7, vocab_size=90, windows=(8,), sample_size=2) for i in range(7)]
     assert bytes_of(merge_parts(parts[::-1])) == bytes_of(made)
+
+
+def test_blocks_are_no_reason_to_read_anything_twice(
+    corpus_of: Callable[..., Corpus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = corpus_of({"a.npy": np.arange(999) % 9})
+    asked: list[tuple[int, int | None]] = []
+    plain = ArraySource.blocks
+
+    def read(self: ArraySource, start: int = 0, stop: int | None = None, *rest: Any, **more: Any) -> Iterator[Ids]:
+        asked.append((start, stop))
+        return plain(self, start, stop, *rest, **more)
+
+    monkeypatch.setattr(ArraySource, "blocks", read)
+    made = profile(corpus, windows=(10,))
+    assert made.timeline is not None
+    assert len(made.timeline) == 32
+    assert asked == [(0, 999)]
 
 
 def test_one_profile_keeps_its_time_line_and_several_have_none(corpus_of: Callable[..., Corpus]) -> None:
