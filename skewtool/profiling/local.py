@@ -225,6 +225,7 @@ def _compile(corpus: Corpus) -> None:
             scratch.begin(0, 0)
             scratch.add(index)
             scratch.end()
+            scratch.counts.sum()  # empties the totals, which is compiled, too
 
 
 def _checked_rows(vocab_size: int | None, tokenizer: TokenizerFile) -> int:
