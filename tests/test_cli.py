@@ -252,11 +252,57 @@ def test_skew_on_counts_alone_is_told_or_refused(files: Files) -> None:
         assert "--window" in result.stderr
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory, zipf_tokens: Callable[..., npt.NDArray[np.int64]]) -> Path:
+    """The profile of 200,000 ids below 100, six blocks."""
+    folder = tmp_path_factory.mktemp("long")
+    np.save(folder / "ids.npy", zipf_tokens(200_000, 100).astype(np.uint16))
+    path = folder / "long.safetensors"
+    assert _invoke("profile", folder / "ids.npy", "-o", path, "--vocab-size", 100, "--window", 64).exit_code == 0
+    return path
+
+
+def test_skew_over_the_corpus(files: Files, long: Path) -> None:
+    found = _json("skew", files.map, "--profile", long)["over_corpus"]
+    assert sum(found["num_tokens"]) == 200_000
+    assert _json("inspect", long)["blocks"] == 6
+    assert len(found["num_tokens"]) == len(found["drift"]) == 6
+    assert found["drift"][0] == 0
+    assert set(found["imbalance"]) == {"unique", "raw"}
+    for layouts in found["imbalance"].values():
+        assert set(layouts) == {"map", "contiguous", "strided"}
+        assert all(len(each) == 6 and min(each) >= 1 for each in layouts.values())
+        assert max(layouts["map"]) < min(layouts["contiguous"])
+    plain = _invoke("skew", files.map, "--profile", long).stdout
+    assert "over the corpus, 6 blocks, estimated" in plain
+    rows = [line.split() for line in plain.split("worst block")[1].splitlines()[1:7]]
+    names = ("map", "contiguous", "strided")
+    assert [row[:2] for row in rows] == [[name, load] for name in names for load in ("unique", "raw")]
+
+
+def test_skew_over_the_corpus_of_nothing_or_of_counts_alone(files: Files) -> None:
+    result = _invoke("skew", "--profile", files.profile, "--shards", 4, "--against", "hidden")
+    assert result.exit_code == 0
+    assert "over the corpus" not in result.stdout
+    found = _json("skew", "--profile", files.counts, "--shards", 4)["over_corpus"]
+    assert set(found["imbalance"]) == {"raw"}
+    merged = files.folder / "merged.safetensors"
+    assert _invoke("merge", files.profile, files.profile, "-o", merged).exit_code == 0
+    assert _json("skew", "--profile", merged, "--shards", 4)["over_corpus"] is None
+    assert _json("inspect", merged)["blocks"] == 0
+
+
 def test_skew_says_where_it_does_not_matter(files: Files) -> None:
     result = _invoke("skew", files.map, "--profile", files.profile)
     assert result.exit_code == 0
     assert "does not matter" in result.stdout
     assert "map" in result.stdout
+
+
+def test_report_over_the_corpus(files: Files, long: Path, tmp_path: Path) -> None:
+    found = _json("report", long, files.map, "-o", tmp_path / "out")
+    assert {"over_corpus.png", "over_corpus.svg"} <= set(found["files"])
+    assert "<h2>Imbalance over the corpus, estimated</h2>" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_report_json(files: Files, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from skewtool.cli.options import (
 from skewtool.errors import SkewtoolError
 
 if TYPE_CHECKING:
-    from skewtool.skew import Quantiles, SkewReport
+    from skewtool.skew import Ageing, Quantiles, SkewReport
 
 __all__ = ["report", "skew"]
 
@@ -92,6 +92,9 @@ def _print_skew(report: "SkewReport", as_json: bool) -> None:
         )
     click.echo(_table(report))
     click.echo()
+    if report.over_corpus is not None and report.over_corpus.layouts:
+        click.echo(_over_corpus(report.over_corpus))
+        click.echo()
     for sentence in WHERE_SKEW_DOES_NOT_MATTER:
         click.echo(sentence)
     return None
@@ -113,9 +116,26 @@ def _table(report: "SkewReport") -> str:
         ]
         for each in report.layouts
     ]
-    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in [columns, *rows]
+    return _aligned([columns, *rows])
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def _over_corpus(ageing: "Ageing") -> str:
+    """The blocks of a time line in a few lines."""
+    blocks = ageing.num_tokens.size
+    rows = [
+        [name, load, *(f"{figure:.3f}" for figure in (each[0], each.max(), each[-1])), str(int(each.argmax()) + 1)]
+        for name in ageing.layouts
+        for load, each in ((load, layouts[name]) for load, layouts in ageing.imbalance.items())
+    ]
+    return (
+        f"over the corpus, {blocks} block{'s' * (blocks > 1)}, estimated; {ageing.drift[-1]:.1%} of the last block's tokens "
+        f"differ from the first's, at most {ageing.drift.max():.1%} of any\n"
+        + _aligned([["layout", "load", "first", "worst", "last", "worst block"], *rows])
     )
 
 

@@ -184,6 +184,7 @@ def profile_json(made: "Profile") -> dict[str, Any]:
         "dropped": dict(made.dropped),
         "files": [vars(source) for source in made.sources],
         "windows": [{"length": w.length, "num_windows": w.num_windows, "sampled": len(w.sample)} for w in made.windows],
+        "blocks": 0 if made.timeline is None else len(made.timeline),
         "tokenizer": None if made.tokenizer is None else vars(made.tokenizer),
         "notes": list(made.notes),
     }

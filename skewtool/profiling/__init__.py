@@ -7,6 +7,7 @@ from skewtool.profiling.merging import merge
 from skewtool.profiling.part import Part, merge_parts
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
 from skewtool.profiling.ray_engine import profile_on_ray
+from skewtool.profiling.timeline import Timeline
 from skewtool.profiling.windows import WindowContent, corpus_windows
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Part",
     "Profile",
     "SourceRow",
+    "Timeline",
     "TokenizerSizes",
     "WindowContent",
     "WindowSample",

@@ -19,6 +19,7 @@ import numpy as np
 from skewtool.corpus import Corpus, Ids, Source, TokenizerFile
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
+from skewtool.profiling.blocks import BlockCounter, Blocks
 from skewtool.profiling.checkpoints import Checkpoints, Evidence, Timer
 from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
 from skewtool.profiling.part import Part, Setup, merge_parts, setup_of
@@ -42,6 +43,7 @@ class _Job:
 
     corpus: Corpus
     setup: Setup
+    blocks: Blocks
     progress: Progress | None
     checkpoints: Checkpoints | None
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -57,6 +59,7 @@ class _Worker:
         table_size = 1 if vocab_size is None else vocab_size + 1
         self.windows = [WindowCounter(length, table_size, size) for length in job.setup.windows]
         self.counters: list[WindowCounter | PlainCounter] = [*self.windows] or [PlainCounter(table_size)]
+        self.blocks = BlockCounter(vocab_size)
         self.sources: dict[int, SourceTally] = {}
         self.ranges: list[Range] = []
         self.evidence = Evidence()
@@ -75,8 +78,11 @@ class _Worker:
             if position == span.start:
                 self.evidence.see_ids(span.source, source, span.start, ids)
             index = self._checked(ids, source, position)
-            for counter in self.counters:
-                counter.add(index)
+            for block, part in self.job.blocks.parts(span.source, position, index):
+                if block != self.blocks.block:
+                    self.blocks.turn_to(block, self.counters[0].counts)
+                for counter in self.counters:
+                    counter.add(part)
             position += ids.size
         digests = [counter.end() for counter in self.counters]
         before = self.sources.get(span.source, SourceTally(span.source, source.name, 0, 0))
@@ -99,7 +105,8 @@ class _Worker:
             for each in self.windows
         )
         self.ranges = list(joined(self.ranges))
-        tally = Tally(counts[:rows], windows, tuple(sorted(self.sources.values())))
+        blocks = self.blocks.tallies(counts, rows)
+        tally = Tally(counts[:rows], windows, tuple(sorted(self.sources.values())), blocks)
         return Part(self.job.setup, tuple(self.ranges), tally)
 
     def _checked(self, ids: Ids, source: Source, position: int) -> Ids:
@@ -177,7 +184,8 @@ def profile_part(
     if workers < 1:
         raise ProfileError(f"workers must be at least 1, got {workers}")
     index, count = _whole_number("task_index", task_index), _whole_number("task_count", task_count)
-    return _count(_Job(corpus, setup, progress, checkpoints), task_range(corpus, setup.windows, index, count), workers)
+    job = _Job(corpus, setup, Blocks.of(corpus, setup.windows), progress, checkpoints)
+    return _count(job, task_range(corpus, setup.windows, index, count), workers)
 
 
 def checked_setup(
@@ -246,6 +254,7 @@ def _compile(corpus: Corpus) -> None:
             scratch.begin(0, 0)
             scratch.add(index)
             scratch.end()
+            scratch.counts.sum()  # empties the totals, which is compiled, too
 
 
 def _checked_rows(vocab_size: int | None, tokenizer: TokenizerFile) -> int:

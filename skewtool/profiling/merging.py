@@ -12,7 +12,7 @@ __all__ = ["merge"]
 
 
 def merge(profiles: Sequence[Profile]) -> Profile:
-    """The profile of all the corpora together.
+    """The profile of all the corpora together; of more than one it has no time line, since none of them comes first.
 
     Errors: ProfileError when there is none, or when they cannot be added: other vocabulary sizes, tokenizers, window
     lengths, sample sizes or seeds.
@@ -37,6 +37,7 @@ def merge(profiles: Sequence[Profile]) -> Profile:
         dropped=_add(profile.dropped for profile in profiles),
         notes=tuple(sorted({note for profile in profiles for note in profile.notes})),
         tokenizer=tokenizers.pop() if tokenizers else None,
+        timeline=first.timeline if len(profiles) == 1 else None,
     )
 
 

@@ -19,6 +19,7 @@ from skewtool.errors import CorpusError, ProfileError
 from skewtool.profiling.places import Place, Range, joined, place
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
 from skewtool.profiling.tally import Tally, add_tallies
+from skewtool.profiling.timeline import Timeline
 from skewtool.storage import canonical_json
 
 __all__ = ["Part", "Setup", "add_parts", "merge_parts", "setup_of"]
@@ -223,7 +224,16 @@ def _profile_of(setup: Setup, tally: Tally) -> Profile:
         dropped=dropped,
         notes=tuple(sorted(set(notes))),
         tokenizer=setup.tokenizer,
+        timeline=_timeline(tally, vocab_size),
     )
+
+
+def _timeline(tally: Tally, vocab_size: int) -> Timeline | None:
+    """Of the blocks that hold tokens of the vocabulary, if any does."""
+    blocks = [block for block in tally.blocks.values() if block.others or block.counts.any()]
+    if not blocks:
+        return None
+    return Timeline.of([block.counts for block in blocks], [block.others for block in blocks], vocab_size)
 
 
 def _kept(window: WindowStatistics, vocab_size: int, num_dropped: int) -> WindowStatistics:

@@ -7,14 +7,15 @@ one range; others are never cut.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from skewtool.corpus import Corpus, Source
 from skewtool.errors import ProfileError
 
-__all__ = ["Place", "Range", "Span", "can_be_cut", "gaps", "joined", "num_bytes", "place", "spans", "task_range"]
+__all__ = ["Place", "Range", "Span", "can_be_cut", "cuts", "gaps", "joined", "num_bytes", "place", "spans", "task_range"]
 
 Place = tuple[int, int]
 Range = tuple[Place, Place]
@@ -52,27 +53,34 @@ def task_range(corpus: Corpus, windows: Sequence[int], index: int, count: int) -
     """
     if not 0 <= index < count:
         raise ProfileError(f"the task index must be 0 to the task count minus one, got index {index} and count {count}")
-    total = sum(_weight(source) for source in corpus.sources)
-    first, last = (_nearest_cut(corpus, math.lcm(*windows), total * each // count) for each in (index, index + 1))
+    first, last = cuts(corpus, windows, (index, index + 1), count)
     return first, last
+
+
+def cuts(corpus: Corpus, windows: Sequence[int], numbers: Iterable[int], count: int) -> list[Place]:
+    """Where the shares with these numbers of `count` begin; share `count` would begin at the end of the corpus."""
+    ends = list(accumulate(_weight(source) for source in corpus.sources))
+    common, total = math.lcm(*windows), ends[-1] if ends else 0
+    return [_nearest_cut(corpus, common, ends, total * each // count) for each in numbers]
 
 
 def _weight(source: Source) -> int:
     return max(1, source.num_bytes)
 
 
-def _nearest_cut(corpus: Corpus, common: int, num_bytes: int) -> Place:
-    """The cut nearest to the place that so many bytes lie before."""
-    for number, source in enumerate(corpus.sources):
-        size = _weight(source)
-        if num_bytes < size:
-            if not can_be_cut(source):
-                return place(corpus, number + 1, 0) if 2 * num_bytes >= size else place(corpus, number, 0)
-            assert source.num_tokens is not None
-            steps = (2 * num_bytes * source.num_tokens + size * common) // (2 * size * common)
-            return place(corpus, number, steps * common)
-        num_bytes -= size
-    return len(corpus.sources), 0
+def _nearest_cut(corpus: Corpus, common: int, ends: Sequence[int], num_bytes: int) -> Place:
+    """The cut nearest to the place that so many bytes lie before, when sources end after so many bytes each."""
+    number = bisect_right(ends, num_bytes)
+    if number == len(ends):
+        return number, 0
+    source = corpus.sources[number]
+    size = _weight(source)
+    num_bytes -= ends[number] - size
+    if not can_be_cut(source):
+        return place(corpus, number + 1, 0) if 2 * num_bytes >= size else place(corpus, number, 0)
+    assert source.num_tokens is not None
+    steps = (2 * num_bytes * source.num_tokens + size * common) // (2 * size * common)
+    return place(corpus, number, steps * common)
 
 
 def spans(corpus: Corpus, windows: Sequence[int], within: Iterable[Range], span_tokens: int) -> Iterator[Span]:

@@ -4,6 +4,7 @@ Arrays (V = vocab_size, K = sampled windows of one length, all read-only):
   counts     int64 [V]   occurrences of each id
   presence   int64 [V]   windows of w tokens that hold the id, for each window length w
   sample     K whole windows as rows of a sparse matrix: keys uint64 [K], indptr int64 [K + 1], ids and counts int32
+  timeline   counts of the top ids and loads by ranges of ids for each block of the corpus (see `Timeline`)
 
 Windows start at multiples of w within a source; a shorter tail is a window of its own. The sample holds the K windows
 of full length with the smallest keys, so the sample of a union is found in the union of the samples.
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.errors import ProfileError
+from skewtool.profiling.timeline import Timeline
 
 __all__ = ["Profile", "SourceRow", "TokenizerSizes", "WindowSample", "WindowStatistics"]
 
@@ -131,7 +133,8 @@ class TokenizerSizes:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Token frequencies and window statistics of a corpus. `dropped` counts tokens left out, by reason."""
+    """Token frequencies and window statistics of a corpus. `dropped` counts tokens left out, by reason. `timeline` is None
+    in files of before there was one, and when profiles were merged, whose corpora have no order among them."""
 
     counts: npt.NDArray[np.int64]
     windows: tuple[WindowStatistics, ...]
@@ -141,6 +144,7 @@ class Profile:
     dropped: Mapping[str, int]
     notes: tuple[str, ...] = ()
     tokenizer: TokenizerSizes | None = None
+    timeline: Timeline | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "counts", _vector("counts", self.counts))
@@ -153,6 +157,8 @@ class Profile:
                 raise ProfileError(
                     f"presence for {window.length}-token windows has {window.presence.size} ids, counts {self.vocab_size}"
                 )
+        if self.timeline is not None:
+            self.timeline.check_fits(self.counts)
 
     @property
     def vocab_size(self) -> int:

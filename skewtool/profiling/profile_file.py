@@ -1,4 +1,5 @@
-"""The file of a Profile: tensors `counts`, `presence.<w>`, `sample.<w>.{keys,indptr,ids,counts}`, the rest as header."""
+"""The file of a Profile: tensors `counts`, `presence.<w>`, `sample.<w>.{keys,indptr,ids,counts}` and, since version 1.1,
+`timeline.{num_tokens,ids,counts,loads}` where there is one; the rest as header."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, fields
@@ -9,15 +10,18 @@ import numpy.typing as npt
 
 from skewtool.errors import FileFormatError
 from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, WindowSample, WindowStatistics
+from skewtool.profiling.timeline import Timeline
 from skewtool.storage import load_tensor_file, save_tensor_file
 
 __all__ = ["KIND", "VERSION", "load_profile", "save_profile", "tensors_of", "windows_of"]
 
 KIND = "profile"
-VERSION = "1.0"
+VERSION = "1.1"
 
 Row = TypeVar("Row", SourceRow, TokenizerSizes)
 Tensors = dict[str, npt.NDArray[Any]]
+
+_TIMELINE = tuple(field.name for field in fields(Timeline))
 
 
 def save_profile(profile: Profile, path: Path) -> None:
@@ -31,7 +35,10 @@ def save_profile(profile: Profile, path: Path) -> None:
         "notes": list(profile.notes),
         "tokenizer": None if profile.tokenizer is None else asdict(profile.tokenizer),
     }
-    save_tensor_file(path, KIND, VERSION, header, tensors_of(profile.counts, profile.windows))
+    tensors = tensors_of(profile.counts, profile.windows)
+    if profile.timeline is not None:
+        tensors |= {f"timeline.{name}": getattr(profile.timeline, name) for name in _TIMELINE}
+    save_tensor_file(path, KIND, VERSION, header, tensors)
 
 
 def tensors_of(counts: npt.NDArray[Any], windows: Iterable[WindowStatistics]) -> Tensors:
@@ -65,9 +72,16 @@ def load_profile(path: Path) -> Profile:
             dropped=header["dropped"],
             notes=tuple(header["notes"]),
             tokenizer=None if header["tokenizer"] is None else _known(TokenizerSizes, header["tokenizer"]),
+            timeline=_timeline(tensors),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"{path} is not a complete profile: {error}") from None
+
+
+def _timeline(tensors: Tensors) -> Timeline | None:
+    if not any(name.startswith("timeline.") for name in tensors):
+        return None
+    return Timeline(**{name: tensors[f"timeline.{name}"] for name in _TIMELINE})
 
 
 def _known(kind: type[Row], values: dict[str, Any]) -> Row:

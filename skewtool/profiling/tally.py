@@ -5,7 +5,7 @@ vocabulary they end with the highest id met. Sums are integers and samples are c
 the same windows adds up to the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from skewtool.profiling.profile import WindowSample, WindowStatistics
 
-__all__ = ["SourceTally", "Tally", "add_tallies"]
+__all__ = ["BlockTally", "SourceTally", "Tally", "add_tallies", "with_rows"]
 
 
 @dataclass(frozen=True, order=True)
@@ -27,12 +27,22 @@ class SourceTally:
 
 
 @dataclass(frozen=True, eq=False)
+class BlockTally:
+    """One block of the corpus: counts int64 of the ids that are followed, and how many tokens of `others` it has."""
+
+    counts: npt.NDArray[np.int64]
+    others: int
+
+
+@dataclass(frozen=True, eq=False)
 class Tally:
-    """counts int64 [rows]; `windows` for each window length, presence int64 [rows] as well; `sources` by number."""
+    """counts int64 [rows]; `windows` for each window length, presence int64 [rows] as well; `sources` by number; `blocks`
+    that were met, by number (see `skewtool.profiling.blocks`), their tables of one length."""
 
     counts: npt.NDArray[np.int64]
     windows: tuple[WindowStatistics, ...]
     sources: tuple[SourceTally, ...]
+    blocks: Mapping[int, BlockTally]
 
     @property
     def num_tokens(self) -> int:
@@ -47,7 +57,13 @@ def add_tallies(tallies: Sequence[Tally], sample_size: int) -> Tally:
         counts=_sum([tally.counts for tally in tallies], rows),
         windows=tuple(_add_windows(each, rows, sample_size) for each in zip(*(t.windows for t in tallies), strict=True)),
         sources=_add_sources(tallies),
+        blocks=_add_blocks(tallies),
     )
+
+
+def with_rows(table: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
+    """The table with so many rows: zeros behind its own, or without its last ones."""
+    return table[:rows] if rows <= table.size else np.pad(table, (0, rows - table.size))
 
 
 def _sum(tables: Sequence[npt.NDArray[np.int64]], rows: int) -> npt.NDArray[np.int64]:
@@ -74,3 +90,15 @@ def _add_sources(tallies: Sequence[Tally]) -> tuple[SourceTally, ...]:
             each.number, each.name, before.num_tokens + each.num_tokens, (before.digest + each.digest) % 2**64
         )
     return tuple(sorted(total.values()))
+
+
+def _add_blocks(tallies: Sequence[Tally]) -> dict[int, BlockTally]:
+    rows = max((block.counts.size for tally in tallies for block in tally.blocks.values()), default=0)
+    together: dict[int, list[BlockTally]] = {}
+    for tally in tallies:
+        for number, block in tally.blocks.items():
+            together.setdefault(number, []).append(block)
+    return {
+        number: BlockTally(_sum([block.counts for block in blocks], rows), sum(block.others for block in blocks))
+        for number, blocks in sorted(together.items())
+    }

@@ -59,6 +59,17 @@ def _close(distinct: Any, in_window: Any, touched: Any, position: Any, totals: A
 
 
 @compiled
+def _empty(totals: Any, counts: Any, presence: Any) -> None:
+    """Moves the two halves of `totals` to `counts` and `presence`."""
+    for token in range(totals.size):
+        total = totals[token]
+        if total != 0:
+            counts[token] += np.int64(total & _LOW)
+            presence[token] += np.int64(total >> _32)
+            totals[token] = 0
+
+
+@compiled
 def _advance(
     ids: Any, first: Any, in_window: Any, touched: Any, state: Any, window: Any,
     source_key: Any, threshold: Any, totals: Any, digest: Any, sampled: Any,
@@ -139,9 +150,7 @@ class WindowCounter:
         return self._presence
 
     def _empty_totals(self) -> None:
-        self._counts += (self._totals & _LOW).astype(np.int64)
-        self._presence += (self._totals >> _32).astype(np.int64)
-        self._totals[:] = 0
+        _empty(self._totals, self._counts, self._presence)
         self._tokens_in_totals = 0
 
     def grow(self, table_size: int) -> None:

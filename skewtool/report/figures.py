@@ -5,7 +5,7 @@ and loads per shard are steps, not bars, of many shards by falling load.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -20,9 +20,18 @@ from matplotlib.ticker import MaxNLocator
 from skewtool.profiling import Profile
 from skewtool.report.labels import plot_label
 from skewtool.sharding import LOADS, Load
-from skewtool.skew import SkewReport
+from skewtool.skew import Ageing, SkewReport
 
-__all__ = ["hottest_ids", "load_per_shard", "lorenz_curve", "rank_frequency", "render", "step_imbalance", "styled_figure"]
+__all__ = [
+    "hottest_ids",
+    "load_per_shard",
+    "lorenz_curve",
+    "over_corpus",
+    "rank_frequency",
+    "render",
+    "step_imbalance",
+    "styled_figure",
+]
 
 _MOST_POINTS = 2000
 _MOST_NAMED_SHARDS = 64  # beyond, lines would hide each other in the order of shards
@@ -67,6 +76,10 @@ def render(figure: Figure, kind: str) -> bytes:
 def _thinned_ranks(number: int) -> npt.NDArray[np.int64]:
     """Ranks 1 to `number`, at most about 2,000 of them, evenly spaced on a log axis."""
     return np.unique(np.geomspace(1, number, _MOST_POINTS).round().astype(np.int64))
+
+
+def _excess_label(value: float, _: object) -> str:
+    return "even" if value <= _EXCESS_TICKS[0] else f"+{value * 100:g} %"
 
 
 def _empty(axes: Axes, what: str) -> None:
@@ -198,7 +211,7 @@ def step_imbalance(report: SkewReport) -> Figure:
         axes.set_xlim(_EXCESS_TICKS[0] * 0.9, max(widest * 1.3, 0.02))
         axes.set_xticks([tick for tick in _EXCESS_TICKS if tick <= max(widest * 1.3, 0.02)])
         axes.minorticks_off()
-        axes.xaxis.set_major_formatter(lambda value, _: "even" if value <= _EXCESS_TICKS[0] else f"+{value * 100:g} %")
+        axes.xaxis.set_major_formatter(_excess_label)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     _legend(figure, names)
     return figure
@@ -211,6 +224,46 @@ def _legend(figure: Figure, names: Sequence[str]) -> None:
         legend = figure.legend(lines, labels, loc="outside lower center", ncols=min(len(names), 6), frameon=False)
         for text in legend.get_texts():
             text.set_parse_math(False)
+
+
+@_PLAIN_TEXT
+def over_corpus(ageing: Ageing) -> Figure:
+    """Imbalance in each block of the corpus for each layout, and how far its tokens are from those of the first block.
+
+    The axis across is the share of tokens before; that of the excess is logarithmic, so that even layouts can be told
+    apart.
+    """
+    figure, panels = styled_figure(13, 4.2, columns=3)
+    blocks, total = ageing.num_tokens.size, int(ageing.num_tokens.sum())
+    figure.suptitle(f"Over the corpus: {total:,} tokens in {blocks} block{'s' * (blocks > 1)}", fontsize=11)
+    edges = np.concatenate([[0], np.cumsum(ageing.num_tokens)]) / total
+    for axes, load in zip(panels, LOADS, strict=False):
+        axes.set(title=_TITLES[load])
+        if load in ageing.imbalance:
+            _excess_over_corpus(axes, ageing.imbalance[load], edges)
+        else:
+            _empty(axes, "the profile has no windows")
+    panels[2].stairs(ageing.drift, edges, color="#333333", linewidth=1.8, baseline=None)
+    panels[2].set(title="how far from the first block", ylabel="share of tokens that differ")
+    panels[2].set_ylim(0, max(float(ageing.drift.max()) * 1.1, 0.01))
+    panels[2].yaxis.set_major_formatter(lambda value, _: f"{value * 100:g} %")
+    for axes in panels:
+        axes.set(xlabel="place in the corpus", xlim=(0, 1))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g} %")
+    _legend(figure, ageing.layouts)
+    return figure
+
+
+def _excess_over_corpus(axes: Axes, layouts: Mapping[str, npt.NDArray[np.float64]], edges: npt.NDArray[np.float64]) -> None:
+    """A line for each layout."""
+    highest = max(0.02, *(1.3 * (float(each.max()) - 1) for each in layouts.values()))
+    for name, imbalance in layouts.items():
+        excess = np.maximum(imbalance - 1, _EXCESS_TICKS[0])
+        axes.stairs(excess, edges, color=_color(list(layouts), name), linewidth=1.8, baseline=None)
+    axes.set(ylabel="busiest shard above the mean", yscale="log", ylim=(_EXCESS_TICKS[0] * 0.9, highest))
+    axes.set_yticks([tick for tick in _EXCESS_TICKS if tick <= highest])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(_excess_label)
 
 
 @_PLAIN_TEXT

@@ -74,6 +74,8 @@ def _pictures(
             figures.hottest_ids(profile, [each.token for each in hot], [each.token_id for each in hot]),
         ),
     }
+    if skew.over_corpus is not None and skew.over_corpus.layouts:
+        made["over_corpus"] = ("Imbalance over the corpus, estimated", figures.over_corpus(skew.over_corpus))
     if bench is not None:
         made["bench"] = ("Steps on real collectives, beside what was predicted", bench_bars(bench))
     pictures = []

@@ -1,5 +1,6 @@
 """Skew of layouts: loads and imbalance on average and in every replayed step, and what they mean."""
 
+from skewtool.skew.ageing import Ageing, ageing
 from skewtool.skew.capacity import route_capacity
 from skewtool.skew.copy_gradients import copy_buffers, copy_traffic
 from skewtool.skew.cost import Cost, LayoutCost, Moved, cost
@@ -19,6 +20,7 @@ __all__ = [
     "BASELINES",
     "HIDDEN",
     "WHERE_SKEW_DOES_NOT_MATTER",
+    "Ageing",
     "Buffers",
     "Cost",
     "LayoutCost",
@@ -32,6 +34,7 @@ __all__ = [
     "SkewReport",
     "TableSizes",
     "Traffic",
+    "ageing",
     "copy_buffers",
     "copy_traffic",
     "cost",

@@ -11,6 +11,7 @@ import pandas as pd
 from skewtool.errors import MapError, ProfileError
 from skewtool.profiling import Profile, WindowContent
 from skewtool.sharding import LOADS, STRATEGIES, Balance, Load, ShardMap, assess, loads_of, partition, shard_loads
+from skewtool.skew.ageing import Ageing, ageing
 from skewtool.skew.floor import step_floor
 from skewtool.skew.frequencies import hottest_share, rank_frequency_slope
 from skewtool.skew.replay import replay
@@ -88,7 +89,8 @@ class LayoutSkew:
 class SkewReport:
     """All layouts under both loads, with the corpus's own skew. `num_steps` is how many steps were replayed; `step_floor`
     is the step imbalance of unique load that chance alone gives a perfect map without copies: median and 99th percentile
-    over all steps there could be, while those of few replayed steps scatter around them."""
+    over all steps there could be, while those of few replayed steps scatter around them. `over_corpus`: loads of the
+    layouts in each block of the profile's time line, None when it has none."""
 
     num_shards: int
     tokens_per_rank: int
@@ -99,6 +101,7 @@ class SkewReport:
     step_floor: tuple[float, float] | None
     layouts: tuple[LayoutSkew, ...]
     notes: tuple[str, ...] = ()
+    over_corpus: Ageing | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys; absent values are None, never NaN."""
@@ -111,6 +114,7 @@ class SkewReport:
             "rank_frequency_slope": self.rank_frequency_slope,
             "step_floor": None if self.step_floor is None else dict(zip(("p50", "p99"), self.step_floor, strict=True)),
             "notes": list(self.notes),
+            "over_corpus": None if self.over_corpus is None else self.over_corpus.to_json(),
             "layouts": [layout.to_json() for layout in self.layouts],
         }
 
@@ -188,6 +192,7 @@ def measure_skew(
         step_floor=_floor(profile, num_shards, tokens_per_rank, replayed.raw.shape[0]),
         layouts=tuple(layouts),
         notes=notes,
+        over_corpus=ageing(profile, maps, tokens_per_rank or None),
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import skewtool
 from skewtool.corpus import ArraySource, Corpus, Ids, open_corpus
 from skewtool.errors import ProfileError
-from skewtool.profiling import Checkpoints, Profile, local, profile
+from skewtool.profiling import Checkpoints, Profile, blocks, local, profile
 from skewtool.profiling.checkpoints import Evidence, Timer
 
 OPTIONS: dict[str, Any] = {"vocab_size": 90, "windows": (8, 12), "sample_size": 30}
@@ -92,11 +92,27 @@ def test_a_stopped_run_goes_on_and_gives_the_same_bytes(
     assert sum(told) == corpus.num_bytes
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_stopped_run_goes_on_with_its_blocks(
+    workers: int, folder: Path, bytes_of: Callable[[Profile], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_LEAST_BYTES", 10_000)  # more than a span, so that the run is stopped within a block
+    with pytest.raises(Stopped):
+        profile(open_corpus(folder), checkpoints=Checkpoints(folder / ".kept", 0), progress=StopAfter(8), workers=workers,
+                **OPTIONS)  # fmt: skip
+    made, checkpoints = resumed(folder, workers=workers)
+    plain = profile(open_corpus(folder), **OPTIONS)
+    assert 0 < checkpoints.num_tokens < plain.num_tokens
+    assert plain.timeline is not None
+    assert len(plain.timeline) == 6
+    assert bytes_of(made) == bytes_of(plain)
+
+
 def test_a_run_may_be_stopped_again_and_again(folder: Path, bytes_of: Callable[[Profile], bytes]) -> None:
     found: list[int] = []
-    for blocks in (3, 5, 4):
+    for number in (3, 5, 4):
         checkpoints = Checkpoints(folder / ".kept", every_seconds=0)
-        stop = StopAfter(blocks + (1 if found else 0))  # finished ranges are told to the callback, too, all at once
+        stop = StopAfter(number + (1 if found else 0))  # finished ranges are told to the callback, too, all at once
         with pytest.raises(Stopped):
             profile(open_corpus(folder), checkpoints=checkpoints, progress=stop, **OPTIONS)
         found.append(checkpoints.num_tokens)

@@ -167,7 +167,7 @@ def test_a_corpus_may_lie_elsewhere_on_another_machine(
     assert bytes_of(merged) == bytes_of(profile(corpus))
 
 
-@pytest.mark.parametrize("missing", ["setup", "ranges", "num_windows", "sources"])
+@pytest.mark.parametrize("missing", ["setup", "ranges", "num_windows", "sources", "blocks"])
 def test_missing_parts_of_a_file_are_named(missing: str, corpus: Corpus, tmp_path: Path) -> None:
     from skewtool.profiling.part_file import KIND, VERSION
     from skewtool.storage import load_tensor_file, save_tensor_file

@@ -13,6 +13,8 @@ from skewtool.profiling import Profile, profile
 from skewtool.profiling.profile_file import KIND, VERSION
 from skewtool.storage import load_tensor_file, save_tensor_file
 
+TIMELINE = ("num_tokens", "ids", "counts", "loads")
+
 
 @pytest.fixture
 def made(tmp_path: Path, corpus_of: Callable[..., Corpus], write_tokenizer: Callable[..., Path]) -> Profile:
@@ -39,6 +41,29 @@ def test_all_of_it_comes_back(made: Profile, saved: Path, as_lists: Callable[...
         assert one.presence.tolist() == other.presence.tolist()
         assert as_lists(one.sample.windows()) == as_lists(other.sample.windows())
         assert (one.sample.keys.dtype.name, one.sample.ids.dtype.name) == ("uint64", "int32")
+    for name in TIMELINE:
+        one, other = (getattr(each.timeline, name) for each in (loaded, made))
+        assert (one.dtype, one.tolist()) == (other.dtype, other.tolist())
+
+
+def test_a_file_of_before_there_were_time_lines(saved: Path, made: Profile) -> None:
+    def change(header: dict[str, Any], tensors: dict[str, Any]) -> None:
+        for name in TIMELINE:
+            del tensors[f"timeline.{name}"]
+
+    loaded = Profile.load(rewritten(saved, change, "1.0"))
+    assert loaded.timeline is None
+    assert loaded.counts_sha256 == made.counts_sha256
+    loaded.save(saved)
+    assert Profile.load(saved).timeline is None
+
+
+def test_a_time_line_of_other_counts_is_refused(saved: Path) -> None:
+    def change(header: dict[str, Any], tensors: dict[str, Any]) -> None:
+        tensors["timeline.num_tokens"] = tensors["timeline.num_tokens"] + 1
+
+    with pytest.raises(FileFormatError, match="blocks of the time line do not add up to the counts"):
+        Profile.load(rewritten(saved, change))
 
 
 def test_saving_again_gives_the_same_bytes(saved: Path, tmp_path: Path) -> None:
@@ -48,8 +73,9 @@ def test_saving_again_gives_the_same_bytes(saved: Path, tmp_path: Path) -> None:
 
 def test_loaded_tables_are_read_only(saved: Path) -> None:
     loaded = Profile.load(saved)
-    sample = loaded.windows[0].sample
-    for array in (loaded.counts, loaded.windows[0].presence, sample.keys, sample.indptr, sample.ids, sample.counts):
+    sample, timeline = loaded.windows[0].sample, loaded.timeline
+    tables = (loaded.counts, loaded.windows[0].presence, sample.keys, sample.indptr, sample.ids, sample.counts)
+    for array in (*tables, *(getattr(timeline, name) for name in TIMELINE)):
         assert not array.flags.writeable
 
 
@@ -90,7 +116,7 @@ def test_parts_of_a_newer_minor_version_are_ignored_with_a_warning(saved: Path, 
 
 @pytest.mark.parametrize(
     "missing", ["counts", "presence.2", "sample.3.keys", "windows", "sources", "sample_size", "seed", "dropped", "notes",
-                "tokenizer"],
+                "tokenizer", "timeline.ids", "timeline.loads"],
 )  # fmt: skip
 def test_missing_parts_are_named(missing: str, saved: Path) -> None:
     def change(header: dict[str, Any], tensors: dict[str, Any]) -> None:

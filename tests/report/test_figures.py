@@ -7,9 +7,12 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 import pytest
+from matplotlib.patches import StepPatch
 
 from skewtool import Profile, measure_skew, partition
 from skewtool.report import figures
+from skewtool.sharding import Load
+from skewtool.skew import Ageing
 
 ProfileOf = Callable[..., Profile]
 Tokens = Callable[..., npt.NDArray[np.int64]]
@@ -77,6 +80,29 @@ def test_loads_of_one_and_of_many_shards(profile: Profile, num_shards: int) -> N
     report = measure_skew(profile, num_shards=num_shards)
     _check_png(figures.render(figures.load_per_shard(report), "png"))
     _check_png(figures.render(figures.step_imbalance(report), "png"))
+
+
+@pytest.mark.parametrize("loads", [("unique", "raw"), ("raw",)])
+def test_over_the_corpus_each_layout_is_a_step_for_each_block(loads: tuple[Load, ...]) -> None:
+    layouts = {"$mine$": np.array([1.0, 1.2, 1.3]), "contiguous": np.array([4.0, 4.1, 3.9])}
+    ageing = Ageing(np.array([50, 30, 20]), np.array([0, 0.1, 0.2]), dict.fromkeys(loads, layouts))
+    figure = figures.over_corpus(ageing)
+    _check_png(figures.render(figure, "png"))
+    unique, raw, drift = figure.axes
+    assert len(unique.patches) == (2 if "unique" in loads else 0)
+    values = [patch.get_data() for patch in raw.patches if isinstance(patch, StepPatch)]
+    assert [each[0].tolist() for each in values] == [pytest.approx([0.001, 0.2, 0.3]), pytest.approx([3, 3.1, 2.9])]
+    assert [each[1].tolist() for each in values] == [[0, 0.5, 0.8, 1]] * 2
+    assert len(drift.patches) == 1
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["$mine$", "contiguous"]
+
+
+def test_over_a_corpus_of_one_block_where_all_is_even() -> None:
+    ageing = Ageing(np.array([50]), np.zeros(1), {"unique": {"m": np.ones(1)}, "raw": {"m": np.ones(1)}})
+    figure = figures.over_corpus(ageing)
+    _check_png(figures.render(figure, "png"))
+    assert figure.get_suptitle() == "Over the corpus: 50 tokens in 1 block"
 
 
 def test_no_tokens(profile_of: ProfileOf) -> None:
