@@ -17,9 +17,10 @@ import numpy as np
 
 from skewtool.corpus import Corpus, Ids, Source
 from skewtool.errors import FileFormatError, ProfileError
-from skewtool.profiling.part import Part, Setup
+from skewtool.profiling.part import Part
 from skewtool.profiling.part_file import load_part, save_part
 from skewtool.profiling.places import Range, can_be_cut, gaps, joined
+from skewtool.profiling.setup import Setup
 
 __all__ = ["Checkpoints", "Evidence", "Timer"]
 

@@ -7,7 +7,6 @@ of workers or on who took which span. `profile_part` does the same for one task 
 
 import hashlib
 import math
-import operator
 import queue
 import threading
 from collections.abc import Collection, Iterable, Sequence
@@ -21,20 +20,18 @@ from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError
 from skewtool.profiling.blocks import BlockCounter, Blocks
 from skewtool.profiling.checkpoints import Checkpoints, Evidence, Timer
-from skewtool.profiling.checks import ALLOWABLE, as_table_index, check_dtype_holds_vocabulary, check_no_end_mark
-from skewtool.profiling.part import Part, Setup, merge_parts, setup_of
+from skewtool.profiling.checks import as_table_index, check_no_end_mark
+from skewtool.profiling.part import Part, merge_parts
 from skewtool.profiling.places import Range, Span, gaps, joined, num_bytes, place, spans, task_range
 from skewtool.profiling.plain_counter import PlainCounter
-from skewtool.profiling.profile import Profile, TokenizerSizes, WindowSample, WindowStatistics
+from skewtool.profiling.profile import Profile, WindowSample, WindowStatistics
+from skewtool.profiling.setup import DEFAULT_WINDOWS, MOST_IDS, Setup, checked_setup, whole_number
 from skewtool.profiling.tally import SourceTally, Tally, add_tallies
 from skewtool.profiling.window_counter import WindowCounter
 
-__all__ = ["DEFAULT_WINDOWS", "checked_setup", "num_spans", "profile", "profile_of", "profile_part"]
-
-DEFAULT_WINDOWS = (8192,)
+__all__ = ["num_spans", "profile", "profile_of", "profile_part"]
 
 _SPAN_TOKENS = 1 << 22  # small enough that the workers end together
-_MOST_IDS = 1 << 28  # a table of more rows is no vocabulary but a wrong dtype
 
 
 @dataclass(frozen=True)
@@ -114,11 +111,11 @@ class _Worker:
         if vocab_size is not None:
             return as_table_index(ids, vocab_size, source, position, self.job.setup.allow)
         check_no_end_mark(ids, source, position)
-        index = as_table_index(ids, _MOST_IDS, source, position, ())
+        index = as_table_index(ids, MOST_IDS, source, position, ())
         needed = int(index.max(initial=0)) + 1
         if needed > self.counters[0].table_size:
             for counter in self.counters:
-                counter.grow(max(needed, min(2 * counter.table_size, _MOST_IDS)))
+                counter.grow(max(needed, min(2 * counter.table_size, MOST_IDS)))
         return index
 
 
@@ -180,43 +177,12 @@ def profile_part(
     setup = checked_setup(
         corpus, vocab_size=vocab_size, tokenizer=tokenizer, windows=windows, sample_size=sample_size, seed=seed, allow=allow
     )
-    workers = _whole_number("workers", workers)
+    workers = whole_number("workers", workers)
     if workers < 1:
         raise ProfileError(f"workers must be at least 1, got {workers}")
-    index, count = _whole_number("task_index", task_index), _whole_number("task_count", task_count)
+    index, count = whole_number("task_index", task_index), whole_number("task_count", task_count)
     job = _Job(corpus, setup, Blocks.of(corpus, setup.windows), progress, checkpoints)
     return _count(job, task_range(corpus, setup.windows, index, count), workers)
-
-
-def checked_setup(
-    corpus: Corpus,
-    *,
-    vocab_size: int | None = None,
-    tokenizer: TokenizerFile | None = None,
-    windows: Sequence[int] = DEFAULT_WINDOWS,
-    sample_size: int = 1024,
-    seed: int = 0,
-    allow: Collection[str] = (),
-) -> Setup:
-    """What `profile` would count with these options. Errors: those of `profile` that show before anything is read."""
-    unknown = set(allow) - set(ALLOWABLE)
-    if unknown:
-        raise ProfileError(f"unknown check {sorted(unknown)[0]!r} to allow; known are {', '.join(ALLOWABLE)}")
-    vocab_size = None if vocab_size is None else _whole_number("vocab_size", vocab_size, most=_MOST_IDS)
-    sample_size, seed = _whole_number("sample_size", sample_size), _whole_number("seed", seed)
-    lengths = tuple(sorted({_whole_number("window", length, most=2**31 - 1) for length in windows}))
-    if (lengths and lengths[0] < 1) or sample_size < 0 or not (vocab_size is None or vocab_size > 0):
-        raise ProfileError(
-            "window lengths and vocabulary size must be at least 1, sample size at least 0; "
-            f"got {list(windows)}, {vocab_size}, {sample_size}"
-        )
-    if tokenizer is not None:
-        vocab_size = _checked_rows(vocab_size, tokenizer)
-    notes = () if vocab_size is None else check_dtype_holds_vocabulary(corpus, vocab_size, allow)
-    sizes = None if tokenizer is None else TokenizerSizes(
-        tokenizer.fingerprint, tokenizer.base_size, tokenizer.size_with_added, tokenizer.num_ids
-    )  # fmt: skip
-    return setup_of(corpus, vocab_size, lengths, sample_size, seed, allow, sizes, notes)
 
 
 def num_spans(corpus: Corpus, windows: Sequence[int]) -> int:
@@ -236,16 +202,6 @@ def _count(job: _Job, share: Range, workers: int) -> Part:
     return Part(job.setup, (share,), add_tallies([part.tally for part in parts], job.setup.sample_size))
 
 
-def _whole_number(name: str, value: object, most: int = 2**63 - 1) -> int:
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        raise ProfileError(f"{name} must be a whole number, got {value!r}") from None
-    if not -most - 1 <= number <= most:
-        raise ProfileError(f"{name} must be at most {most}, got {number}")
-    return number
-
-
 def _compile(corpus: Corpus) -> None:
     """Compiles, or loads from disk, the loops for the types of this corpus, before the clock and the threads start."""
     for dtype in {source.dtype or np.dtype(np.uint32) for source in corpus.sources}:
@@ -255,15 +211,6 @@ def _compile(corpus: Corpus) -> None:
             scratch.add(index)
             scratch.end()
             scratch.counts.sum()  # empties the totals, which is compiled, too
-
-
-def _checked_rows(vocab_size: int | None, tokenizer: TokenizerFile) -> int:
-    if vocab_size is not None and vocab_size < tokenizer.num_ids:
-        raise ProfileError(
-            f"--vocab-size {vocab_size} is below the {tokenizer.num_ids} ids of {tokenizer.path}; the model's table "
-            "needs a row for each"
-        )
-    return tokenizer.num_ids if vocab_size is None else vocab_size
 
 
 def _source_key(name: str, seed: int) -> int:

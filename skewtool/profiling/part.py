@@ -4,104 +4,22 @@ Parts of one corpus, counted with the same settings by the same version, add up 
 whole corpus: each byte is then that of a plain run, whoever counted what.
 """
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from importlib import import_module
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 
-from skewtool.corpus import Corpus, Source
 from skewtool.corpus.checks import BAD_IDS
 from skewtool.errors import CorpusError, ProfileError
-from skewtool.profiling.places import Place, Range, joined, place
-from skewtool.profiling.profile import Profile, SourceRow, TokenizerSizes, Window, WindowSample, WindowStatistics
+from skewtool.profiling.places import Range, joined
+from skewtool.profiling.profile import Profile, SourceRow, Window, WindowSample, WindowStatistics
+from skewtool.profiling.setup import Setup
 from skewtool.profiling.tally import Tally, add_tallies
 from skewtool.profiling.timeline import Timeline
-from skewtool.storage import canonical_json
 
-__all__ = ["Part", "Setup", "add_parts", "merge_parts", "setup_of"]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What is counted, and how. `corpus` is a digest of all that is known of its sources but where they lie; `first` and
-    `last` are its ends; `empty` are sources without tokens; `dropped` and `notes` were known before counting."""
-
-    version: str
-    corpus: str
-    first: Place
-    last: Place
-    vocab_size: int | None
-    windows: tuple[int, ...]
-    sample_size: int
-    seed: int
-    allow: tuple[str, ...]
-    tokenizer: TokenizerSizes | None
-    empty: tuple[str, ...]
-    dropped: Mapping[str, int]
-    notes: tuple[str, ...]
-
-    def difference(self, other: "Setup") -> str | None:
-        """What differs first, with both values; None when parts of the two belong together."""
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if mine != theirs:
-                name = _IN_WORDS.get(field.name, field.name)
-                return name if field.name in ("corpus", "tokenizer") else f"{name}: {_shown(mine)} and {_shown(theirs)}"
-        return None
-
-
-_IN_WORDS = {
-    "version": "versions of skewtool",
-    "corpus": "corpora, or files of other sizes",
-    "vocab_size": "vocabulary sizes",
-    "windows": "window lengths",
-    "sample_size": "sample sizes",
-    "seed": "sample seeds",
-    "allow": "allowed checks",
-    "tokenizer": "tokenizers",
-}
-
-
-def _shown(value: object) -> object:
-    if isinstance(value, tuple):
-        return list(value)
-    return "none" if value is None else value
-
-
-def setup_of(
-    corpus: Corpus, vocab_size: int | None, windows: Sequence[int], sample_size: int, seed: int, allow: Iterable[str],
-    tokenizer: TokenizerSizes | None, notes: Iterable[str],
-) -> Setup:  # fmt: skip
-    """The setup of counting a corpus; `notes` beside the corpus's own."""
-    facts = canonical_json([_facts(source) for source in corpus.sources])
-    return Setup(
-        version=import_module("skewtool").__version__,  # an import statement would be a circle
-        corpus=hashlib.sha256(facts.encode("utf-8", "backslashreplace")).hexdigest(),
-        first=place(corpus, 0, 0),
-        last=(len(corpus.sources), 0),
-        vocab_size=vocab_size,
-        windows=tuple(windows),
-        sample_size=sample_size,
-        seed=seed,
-        allow=tuple(sorted(allow)),
-        tokenizer=tokenizer,
-        empty=tuple(source.name for source in corpus.sources if source.num_tokens == 0),
-        dropped=corpus.dropped,
-        notes=tuple(sorted({*corpus.notes, *notes})),
-    )
-
-
-def _facts(source: Source) -> dict[str, object]:
-    """Names, sizes, types and the like of a source; not its path, since machines may have the same files elsewhere."""
-    known = {field.name: getattr(source, field.name) for field in fields(source)}
-    facts: dict[str, object] = {name: value for name, value in known.items() if isinstance(value, str | int)}
-    facts["dtype"] = None if source.dtype is None else source.dtype.str
-    facts["within"] = [_facts(value) for value in known.values() if isinstance(value, Source)]
-    return facts
+__all__ = ["Part", "add_parts", "merge_parts"]
 
 
 @dataclass(frozen=True, eq=False)

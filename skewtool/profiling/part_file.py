@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from skewtool.errors import FileFormatError
-from skewtool.profiling.part import Part, Setup
+from skewtool.profiling.part import Part
 from skewtool.profiling.places import Place, Range
 from skewtool.profiling.profile import TokenizerSizes
 from skewtool.profiling.profile_file import tensors_of, windows_of
+from skewtool.profiling.setup import Setup
 from skewtool.profiling.tally import BlockTally, SourceTally, Tally
 from skewtool.storage import load_tensor_file, save_tensor_file
 

@@ -24,10 +24,11 @@ from typing import Any
 from skewtool.corpus import Corpus, TokenizerFile
 from skewtool.corpus.source import Progress
 from skewtool.errors import CorpusError, ProfileError, SkewtoolError
-from skewtool.profiling.local import DEFAULT_WINDOWS, checked_setup, num_spans, profile_of, profile_part
+from skewtool.profiling.local import num_spans, profile_of, profile_part
 from skewtool.profiling.part import Part, add_parts
 from skewtool.profiling.places import num_bytes
 from skewtool.profiling.profile import Profile
+from skewtool.profiling.setup import DEFAULT_WINDOWS, checked_setup
 
 __all__ = ["profile_on_ray"]
 
