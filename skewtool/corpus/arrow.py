@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.corpus.checks import NESTED_LISTS, stop_unless_allowed
+from skewtool.corpus.locations import is_remote
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import Ids, Progress, StreamSource
 from skewtool.errors import CorpusError
@@ -112,7 +113,7 @@ class ArrowSource(StreamSource):
 def _batches(path: Path) -> Iterator[tuple[Any, Any]]:
     """(schema, None) first, then (schema, batch) for each record batch."""
     library = arrow_library()
-    with library.memory_map(str(path)) as file:
+    with library.PythonFile(path.open("rb"), "r") if is_remote(path) else library.memory_map(str(path)) as file:
         if file.read(6) == b"ARROW1":
             with library.ipc.open_file(file) as reader:
                 yield reader.schema, None

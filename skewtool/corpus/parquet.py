@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.corpus.arrow import arrow_errors, arrow_library, check_column, ids_of
+from skewtool.corpus.locations import is_remote
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import BLOCK_TOKENS, Ids, Progress, StreamSource
 from skewtool.errors import CorpusError
@@ -49,8 +50,9 @@ class ParquetSource(StreamSource):
 
 def _opened(path: Path) -> Any:
     return arrow_library().parquet.ParquetFile(
-        path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
-    )
+        path.open("rb") if is_remote(path) else path,
+        memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True,
+    )  # fmt: skip
 
 
 def _arrays(file: Any, group: int, column: str, rows: int) -> Iterator[Any]:

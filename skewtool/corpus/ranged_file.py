@@ -1,0 +1,65 @@
+"""`RangedFile`: a remote object as a file, of which only what is read is fetched."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["RangedFile"]
+
+_SMALLEST, _LARGEST = 1 << 16, 1 << 23
+
+Fetch = Callable[[int, int], bytes]
+
+
+class RangedFile(io.RawIOBase):
+    """Bytes [0, `size`) of what `fetch(begin, end)` gives ranges of.
+
+    Requests begin with 64 KiB and double, up to 8 MiB, as long as reading goes on where the last request ended: a look at a
+    header or at a footer stays small, and reading through takes few requests. With `all_is_read` they are large at once.
+    """
+
+    def __init__(self, fetch: Fetch, size: int, position: int = 0, all_is_read: bool = False) -> None:
+        self._fetch = fetch
+        self._size = size
+        self._position = position
+        self._request = _LARGEST if all_is_read else _SMALLEST
+        self._held = memoryview(b"")
+        self._held_from = position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if position < 0:
+            raise OSError(f"cannot seek to byte {position}")
+        self._position = position
+        return position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._size - self._position)
+        if wanted <= 0:
+            return 0
+        within = self._position - self._held_from
+        if not 0 <= within < len(self._held):
+            self._hold(wanted)
+            within = 0
+        found = self._held[within : within + wanted]
+        buffer[: len(found)] = found
+        self._position += len(found)
+        return len(found)
+
+    def _hold(self, wanted: int) -> None:
+        """Fetches what lies at the position, and some more."""
+        if self._held:
+            goes_on = self._position == self._held_from + len(self._held)
+            self._request = min(2 * self._request, _LARGEST) if goes_on else _SMALLEST
+        end = min(self._position + max(wanted, self._request), self._size)
+        self._held = memoryview(self._fetch(self._position, end))
+        self._held_from = self._position
