@@ -39,7 +39,7 @@ PATH = click.Path(path_type=Path)
 class CorpusPath(click.Path):
     """A path, or a URL, whose two slashes `pathlib` would make one."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # type: ignore[override]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Errors: CorpusError for a URL when what it needs is not installed."""
         from skewtool.corpus.locations import location
 

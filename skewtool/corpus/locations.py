@@ -9,7 +9,7 @@ import re
 from io import RawIOBase
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from skewtool.errors import CorpusError
 
@@ -67,11 +67,11 @@ def files_below(root: Path) -> list[Path]:
     return [path for path in sorted(root.rglob("*")) if path.is_file()]
 
 
-def open_stretch(path: Path, begin: int, end: int) -> "RawIOBase | BinaryIO":
-    """A file without a buffer, at byte `begin`. Of a remote one nothing after `end` is fetched."""
-    if is_remote(path):
-        return cast("RawIOBase", cast("Any", path).open_stretch(begin, end))
+def open_stretch(path: Path, begin: int, end: int) -> RawIOBase:
+    """A file without a buffer, at byte `begin`, which will be read up to `end`."""
     file = path.open("rb", buffering=0)
+    if is_remote(path):
+        cast("Any", file).expect(begin, end)
     file.seek(begin)
     return file
 

@@ -15,16 +15,21 @@ class RangedFile(io.RawIOBase):
     """Bytes [0, `size`) of what `fetch(begin, end)` gives ranges of.
 
     Requests begin with 64 KiB and double, up to 8 MiB, as long as reading goes on where the last request ended: a look at a
-    header or at a footer stays small, and reading through takes few requests. With `all_is_read` they are large at once.
+    header or at a footer stays small, and reading through takes few requests.
     """
 
-    def __init__(self, fetch: Fetch, size: int, position: int = 0, all_is_read: bool = False) -> None:
+    def __init__(self, fetch: Fetch, size: int) -> None:
         self._fetch = fetch
         self._size = size
-        self._position = position
-        self._request = _LARGEST if all_is_read else _SMALLEST
+        self._position = 0
+        self._request = _SMALLEST
         self._held = memoryview(b"")
-        self._held_from = position
+        self._held_from = 0
+        self._expected = range(0)
+
+    def expect(self, begin: int, end: int) -> None:
+        """Bytes [begin, end) will be read, all of them: requests in them are large at once and do not go on after them."""
+        self._expected = range(begin, end)
 
     def readable(self) -> bool:
         return True
@@ -60,6 +65,9 @@ class RangedFile(io.RawIOBase):
         if self._held:
             goes_on = self._position == self._held_from + len(self._held)
             self._request = min(2 * self._request, _LARGEST) if goes_on else _SMALLEST
-        end = min(self._position + max(wanted, self._request), self._size)
+        more, limit = self._request, self._size
+        if self._position in self._expected:
+            more, limit = _LARGEST, min(self._expected.stop, self._size)
+        end = max(self._position + wanted, min(self._position + more, limit))
         self._held = memoryview(self._fetch(self._position, end))
         self._held_from = self._position

@@ -102,10 +102,6 @@ class RemotePath(ProxyUPath):
         file = RangedFile(self._range, self.stat().st_size)
         return io.BufferedReader(file, _BUFFER_BYTES) if buffering else file  # type: ignore[return-value]
 
-    def open_stretch(self, begin: int, end: int) -> RangedFile:
-        """Bytes up to `end`, all of which will be read from `begin` on."""
-        return RangedFile(self._range, end, begin, all_is_read=True)
-
     def read_bytes(self) -> bytes:
         size = self.stat().st_size
         return b"".join(self._range(begin, min(begin + _PIECE_BYTES, size)) for begin in range(0, size, _PIECE_BYTES))

@@ -1,17 +1,23 @@
 """Remote corpora: the same ids and profiles as local ones, read by ranges, with errors that name the URL."""
 
+import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from upath import UPath
 
-from skewtool.corpus import Corpus
-from skewtool.profiling import Profile, profile
+from skewtool.corpus import Corpus, open_corpus
+from skewtool.errors import CorpusError, ProfileError
+from skewtool.profiling import Checkpoints, Profile, merge_parts, profile, profile_part
 
 DOCUMENTS = [[5, 6, 70_000], [1], [7, 8, 9, 2, 100_000], [4, 4], [128_000, 3]]
 IDS = [token for document in DOCUMENTS for token in document]
@@ -23,9 +29,9 @@ class SpyFileSystem(MemoryFileSystem):
     """memory:// under another name, with a record of what was read: file and number of bytes of each request."""
 
     protocol = "spy"
-    store: dict[str, Any] = {}
-    pseudo_dirs = [""]
-    reads: Reads = []
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    reads: ClassVar[Reads] = []
     failure: Exception | None = None
 
     @classmethod
@@ -92,3 +98,162 @@ def test_every_format_gives_the_same_ids_and_profile(
     given = next((each for each in sorted((tmp_path / "corpus").iterdir()) if each == path), tmp_path / "corpus")
     assert ids_of(open_as(layout, UPath(url))) == ids_of(open_as(layout, given))
     assert ids_of(open_as(layout, f"file://{path}")) == IDS
+
+
+NUM_TOKENS = 6_000_000
+FEW = 5 << 20
+"""Bytes beside those of the ids: looks at the beginning and the end, headers, footers, row groups that a cut goes through."""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder with one file of 24 MB for each format of which parts can be read."""
+    ids = np.random.default_rng(0).integers(0, 60_000, NUM_TOKENS).astype("<u4")
+    folders = {name: tmp_path_factory.mktemp("large") for name in ("raw", "npy", "megatron", "arrow", "arrow stream", "parquet")}
+    ids.tofile(folders["raw"] / "a.bin")
+    np.save(folders["npy"] / "a.npy", ids)
+    lengths = np.full(6000, 1000, "<i4")
+    head = b"MMIDIDX\0\0" + np.array([1], "<u8").tobytes() + b"\4" + np.array([6000, 6001], "<u8").tobytes()
+    starts = (np.cumsum(lengths, dtype="<i8") - lengths) * 4
+    (folders["megatron"] / "a.idx").write_bytes(
+        head + lengths.tobytes() + starts.tobytes() + np.arange(6001, dtype="<i8").tobytes()
+    )
+    ids.tofile(folders["megatron"] / "a.bin")
+    documents = pa.ListArray.from_arrays(pa.array(np.arange(0, NUM_TOKENS + 1, 1000, dtype=np.int32)), pa.array(ids.astype(np.int32)))
+    table = pa.table({"n": np.arange(6000), "input_ids": documents})
+    for name, new in (("arrow", pa.ipc.new_file), ("arrow stream", pa.ipc.new_stream)):
+        with new(str(folders[name] / "a.arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=500)
+    pq.write_table(table, folders["parquet"] / "a.parquet", row_group_size=1000, data_page_size=1 << 16, use_dictionary=False)
+    return folders
+
+
+@pytest.mark.parametrize("format", ["raw", "npy", "megatron", "arrow", "arrow stream", "parquet"])
+def test_a_task_reads_about_its_share(
+    format: str, large: dict[str, Path], upload: Callable[[Path], str], reads: Reads, tmp_path: Path
+) -> None:
+    url = upload(large[format])
+    corpus = open_corpus(url, dtype="uint32" if format == "raw" else None)
+    opened = sum(size for _, size in reads)
+    assert corpus.format == format.partition(" ")[0]
+    reads.clear()
+    part = profile_part(corpus, task_index=1, task_count=4, vocab_size=60_000)
+    assert part.tally.num_tokens == pytest.approx(NUM_TOKENS / 4, rel=0.01)
+    shared = sum(size for _, size in reads)
+    assert max(opened, shared - NUM_TOKENS) < FEW
+    assert len(reads) < 40
+
+
+def test_detection_reads_the_beginning(large: dict[str, Path], upload: Callable[[Path], str], reads: Reads) -> None:
+    url = upload(large["raw"])
+    with pytest.raises(CorpusError, match=r"spy:///bucket/.*a\.bin has no header .* pass --dtype"):
+        open_corpus(url)
+    assert sum(size for _, size in reads) < 1 << 20
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Five files of one id each, one of them hidden."""
+    for number, name in enumerate(["a/x.npy", "a-b/x.npy", "b/c/y.npy", "b/.hidden.npy", "b/x.npy"]):
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        np.save(tmp_path / "tree" / name, np.array([number], np.uint16))
+    return tmp_path / "tree"
+
+
+@pytest.mark.parametrize("pattern", [
+    "", "*/x.npy", "**/*.npy", "[ab]", "{a,b/c}/?.npy", "{b,a}/x.npy", "b/c", "{b..b}/", "a*",
+])  # fmt: skip
+def test_patterns_mean_what_they_do_locally(
+    pattern: str, tree: Path, upload: Callable[[Path], str], ids_of: Callable[..., list[int]]
+) -> None:
+    local, remote = open_corpus(tree / pattern), open_corpus(f"{upload(tree)}/{pattern}")
+    assert [source.name for source in remote.sources] == [source.name for source in local.sources]
+    assert ids_of(remote) == ids_of(local)
+
+
+def test_a_mixture_is_relative_to_its_file(
+    tree: Path, upload: Callable[[Path], str], ids_of: Callable[..., list[int]]
+) -> None:
+    (tree / "m").mkdir()
+    parts = [{"path": "../a/x.npy", "weight": 1}, {"path": "deeper/z.npy", "weight": 1}, {"path": str(tree / "b"), "weight": 1}]
+    (tree / "m" / "mix.json").write_text(json.dumps({"mixture": parts}))
+    (tree / "m" / "deeper").mkdir()
+    np.save(tree / "m" / "deeper" / "z.npy", np.array([9], np.uint16))
+    expected = ids_of(open_corpus(tree / "m" / "mix.json"))
+    url = upload(tree)
+    parts[2]["path"] = f"{url}/b"
+    (tree / "m" / "mix.json").write_text(json.dumps({"mixture": parts}))
+    upload(tree)
+    assert ids_of(open_corpus(f"{url}/m/mix.json")) == ids_of(open_corpus(tree / "m" / "mix.json")) == expected
+
+
+def test_what_is_not_there(tree: Path, upload: Callable[[Path], str]) -> None:
+    url = upload(tree)
+    for name in ("gone.npy", "gone/*.npy", "{a/x,gone}.npy"):
+        with pytest.raises(CorpusError, match=r"(no file or directory|nothing matches) spy:///bucket/tree/.*gone"):
+            open_corpus(f"{url}/{name}")
+    with pytest.raises(CorpusError, match="no file or directory memory://nowhere"):
+        open_corpus("memory://nowhere")
+
+
+@pytest.mark.parametrize(("failure", "match"), [
+    (PermissionError("Forbidden"), r"a\.bin may not be read with the credentials at hand: Forbidden"),
+    (FileNotFoundError("NoSuchKey"), r"there is no file spy:///bucket/.*a\.bin"),
+    (OSError("connection reset\nby peer"), r"a\.bin cannot be read: connection reset$"),
+    (RuntimeError(), r"a\.bin cannot be read: RuntimeError"),
+])  # fmt: skip
+def test_failures_while_reading_are_one_line_with_the_url(
+    failure: Exception, match: str, large: dict[str, Path], upload: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = upload(large["raw"])
+    corpus = open_corpus(url, dtype="uint32")
+    monkeypatch.setattr(SpyFileSystem, "failure", failure)
+    for action in (lambda: profile(corpus), lambda: list(corpus.blocks()), lambda: open_corpus(url, dtype="uint32")):
+        with pytest.raises(CorpusError, match=match) as raised:
+            action()
+        assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_becomes_shorter(tree: Path, upload: Callable[[Path], str]) -> None:
+    corpus = open_corpus(upload(tree) + "/a/x.npy")
+    SpyFileSystem().pipe_file("/bucket/tree/a/x.npy", b"short")
+    with pytest.raises(CorpusError, match=r"spy:///bucket/tree/a/x\.npy: asked for bytes .* became shorter"):
+        profile(corpus)
+
+
+@pytest.mark.parametrize(("url", "match"), [
+    ("nonsense://bucket/a.npy", "nonsense://bucket/a.npy cannot be opened: .*nonsense"),
+    ("s3://bucket/a.npy", "s3://bucket/a.npy needs the driver of its store: .*s3fs"),
+])  # fmt: skip
+def test_stores_that_nothing_is_known_of(url: str, match: str) -> None:
+    with pytest.raises(CorpusError, match=match):
+        open_corpus(url)
+
+
+def test_a_missing_package_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "upath", None)
+    monkeypatch.delitem(sys.modules, "skewtool.corpus.remote", raising=False)
+    with pytest.raises(CorpusError, match=r"pip install 'skewtool\[remote\]'"):
+        open_corpus("memory://bucket/a.npy")
+
+
+def test_parts_of_tasks_make_the_profile(
+    large: dict[str, Path], upload: Callable[[Path], str], tmp_path: Path
+) -> None:
+    corpus = open_corpus(upload(large["npy"]))
+    parts = [profile_part(corpus, task_index=index, task_count=3, vocab_size=60_000, workers=2) for index in range(3)]
+    local = profile(open_corpus(large["npy"]), vocab_size=60_000)
+    assert saved(merge_parts(parts), tmp_path) == saved(local, tmp_path)
+
+
+def test_a_run_goes_on_only_with_the_same_file(
+    large: dict[str, Path], upload: Callable[[Path], str], tmp_path: Path
+) -> None:
+    url = upload(large["npy"])
+    profile(open_corpus(url), vocab_size=60_000, checkpoints=Checkpoints(tmp_path / "kept", 0))
+    again = Checkpoints(tmp_path / "kept", 0)
+    profile(open_corpus(url), vocab_size=60_000, checkpoints=again)
+    assert again.num_tokens == NUM_TOKENS
+    upload(large["npy"])  # the same bytes, written again
+    with pytest.raises(ProfileError, match=r"spy:///bucket/.*a\.npy has changed since"):
+        profile(open_corpus(url), vocab_size=60_000, checkpoints=Checkpoints(tmp_path / "kept", 0))
