@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from fsspec.implementations.memory import MemoryFileSystem
 from upath import UPath
 
+from skewtool.cli import main
 from skewtool.corpus import Corpus, open_corpus
 from skewtool.errors import CorpusError, ProfileError
 from skewtool.profiling import Checkpoints, Profile, merge_parts, profile, profile_part
@@ -100,16 +102,17 @@ def test_every_format_gives_the_same_ids_and_profile(
     assert ids_of(open_as(layout, f"file://{path}")) == IDS
 
 
+LARGE = ("raw", "npy", "megatron", "arrow", "arrow stream", "parquet")
 NUM_TOKENS = 6_000_000
 FEW = 5 << 20
-"""Bytes beside those of the ids: looks at the beginning and the end, headers, footers, row groups that a cut goes through."""
+"""Bytes beside those of the ids: looks at the beginning and the end, headers, footers, row groups that a cut lies in."""
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder with one file of 24 MB for each format of which parts can be read."""
     ids = np.random.default_rng(0).integers(0, 60_000, NUM_TOKENS).astype("<u4")
-    folders = {name: tmp_path_factory.mktemp("large") for name in ("raw", "npy", "megatron", "arrow", "arrow stream", "parquet")}
+    folders = {name: tmp_path_factory.mktemp("large") for name in LARGE}
     ids.tofile(folders["raw"] / "a.bin")
     np.save(folders["npy"] / "a.npy", ids)
     lengths = np.full(6000, 1000, "<i4")
@@ -119,16 +122,18 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         head + lengths.tobytes() + starts.tobytes() + np.arange(6001, dtype="<i8").tobytes()
     )
     ids.tofile(folders["megatron"] / "a.bin")
-    documents = pa.ListArray.from_arrays(pa.array(np.arange(0, NUM_TOKENS + 1, 1000, dtype=np.int32)), pa.array(ids.astype(np.int32)))
+    ends = np.arange(0, NUM_TOKENS + 1, 1000, dtype=np.int32)
+    documents = pa.ListArray.from_arrays(pa.array(ends), pa.array(ids.view("<i4")))
     table = pa.table({"n": np.arange(6000), "input_ids": documents})
     for name, new in (("arrow", pa.ipc.new_file), ("arrow stream", pa.ipc.new_stream)):
         with new(str(folders[name] / "a.arrow"), table.schema) as writer:
             writer.write_table(table, max_chunksize=500)
-    pq.write_table(table, folders["parquet"] / "a.parquet", row_group_size=1000, data_page_size=1 << 16, use_dictionary=False)
+    options: dict[str, Any] = {"row_group_size": 1000, "data_page_size": 1 << 16, "use_dictionary": False}
+    pq.write_table(table, folders["parquet"] / "a.parquet", **options)
     return folders
 
 
-@pytest.mark.parametrize("format", ["raw", "npy", "megatron", "arrow", "arrow stream", "parquet"])
+@pytest.mark.parametrize("format", LARGE)
 def test_a_task_reads_about_its_share(
     format: str, large: dict[str, Path], upload: Callable[[Path], str], reads: Reads, tmp_path: Path
 ) -> None:
@@ -161,7 +166,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("pattern", [
-    "", "*/x.npy", "**/*.npy", "[ab]", "{a,b/c}/?.npy", "{b,a}/x.npy", "b/c", "{b..b}/", "a*",
+    "", "*/x.npy", "**/*.npy", "[ab]", "{a,b/c}/?.npy", "{b,a}/x.npy", "b/c", "b/c/", "a*",
 ])  # fmt: skip
 def test_patterns_mean_what_they_do_locally(
     pattern: str, tree: Path, upload: Callable[[Path], str], ids_of: Callable[..., list[int]]
@@ -175,7 +180,7 @@ def test_a_mixture_is_relative_to_its_file(
     tree: Path, upload: Callable[[Path], str], ids_of: Callable[..., list[int]]
 ) -> None:
     (tree / "m").mkdir()
-    parts = [{"path": "../a/x.npy", "weight": 1}, {"path": "deeper/z.npy", "weight": 1}, {"path": str(tree / "b"), "weight": 1}]
+    parts = [{"path": path, "weight": 1} for path in ("../a/x.npy", "deeper/z.npy", str(tree / "b"))]
     (tree / "m" / "mix.json").write_text(json.dumps({"mixture": parts}))
     (tree / "m" / "deeper").mkdir()
     np.save(tree / "m" / "deeper" / "z.npy", np.array([9], np.uint16))
@@ -217,7 +222,7 @@ def test_failures_while_reading_are_one_line_with_the_url(
 def test_a_file_that_becomes_shorter(tree: Path, upload: Callable[[Path], str]) -> None:
     corpus = open_corpus(upload(tree) + "/a/x.npy")
     SpyFileSystem().pipe_file("/bucket/tree/a/x.npy", b"short")
-    with pytest.raises(CorpusError, match=r"spy:///bucket/tree/a/x\.npy: asked for bytes .* became shorter"):
+    with pytest.raises(CorpusError, match=r"spy:///bucket/tree/a/x\.npy: asked for bytes .* become shorter"):
         profile(corpus)
 
 
@@ -257,3 +262,25 @@ def test_a_run_goes_on_only_with_the_same_file(
     upload(large["npy"])  # the same bytes, written again
     with pytest.raises(ProfileError, match=r"spy:///bucket/.*a\.npy has changed since"):
         profile(open_corpus(url), vocab_size=60_000, checkpoints=Checkpoints(tmp_path / "kept", 0))
+
+
+def test_commands_take_urls(upload: Callable[[Path], str], tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    np.save(tmp_path / "corpus" / "a.npy", np.random.default_rng(0).integers(0, 300, 20_000).astype(np.uint16))
+    url = upload(tmp_path / "corpus")
+    runner = CliRunner()
+    written = []
+    for name, corpus in (("local", str(tmp_path / "corpus")), ("remote", url)):
+        output = tmp_path / f"{name}.safetensors"
+        common = ["profile", corpus, "-o", str(output), "--vocab-size", "300", "--window", "100"]
+        assert runner.invoke(main, [*common, "--resume"]).exit_code == 0
+        written.append(output.read_bytes())
+        done = runner.invoke(main, [*common, "--task-index", "0", "--task-count", "2", "--json"])
+        written.append(Path(json.loads(done.stdout)["part"]).read_bytes())
+    assert written[:2] == written[2:]
+    told = json.loads(runner.invoke(main, ["inspect", f"{url}/a.npy", "--json"]).stdout)
+    assert (told["format"], told["num_tokens"], told["files"]) == ("npy", 20_000, [f"{url}/a.npy"])
+    judged = runner.invoke(main, ["skew", "--corpus", url, "--shards", "4", "--part", "0:5%", "--tokens-per-rank", "100"])
+    assert judged.exit_code == 0, judged.stderr
+    failed = runner.invoke(main, ["profile", f"{url}/gone", "-o", str(tmp_path / "x")])
+    assert (failed.exit_code, failed.stderr) == (1, f"skewtool: error: there is no file or directory {url}/gone\n")
