@@ -109,7 +109,7 @@ class RemotePath(ProxyUPath):
     def read_text(self, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> str:
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
 
-    def glob(self, pattern: str, **_: Any) -> Iterator["RemotePath"]:  # type: ignore[override]
+    def glob(self, pattern: str, **_: Any) -> Iterator["RemotePath"]:
         yield from (self / pattern).matches()
 
     def matches(self) -> list["RemotePath"]:

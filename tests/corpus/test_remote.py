@@ -27,7 +27,7 @@ IDS = [token for document in DOCUMENTS for token in document]
 Reads = list[tuple[str, int]]
 
 
-class SpyFileSystem(MemoryFileSystem):
+class SpyFileSystem(MemoryFileSystem):  # type: ignore[misc]
     """memory:// under another name, with a record of what was read: file and number of bytes of each request."""
 
     protocol = "spy"
