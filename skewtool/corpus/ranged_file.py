@@ -7,6 +7,7 @@ from typing import Any
 __all__ = ["RangedFile"]
 
 _SMALLEST, _LARGEST = 1 << 16, 1 << 23
+_NEAR = 1 << 20  # to be read takes no longer than another request
 
 Fetch = Callable[[int, int], bytes]
 
@@ -14,8 +15,8 @@ Fetch = Callable[[int, int], bytes]
 class RangedFile(io.RawIOBase):
     """Bytes [0, `size`) of what `fetch(begin, end)` gives ranges of.
 
-    Requests begin with 64 KiB and double, up to 8 MiB, as long as reading goes on where the last request ended: a look at a
-    header or at a footer stays small, and reading through takes few requests.
+    Requests begin with 64 KiB and double, up to 8 MiB, as long as reading goes on where the last request ended, or up to 1
+    MiB after it: a look at a header or at a footer stays small, and reading through takes few requests.
     """
 
     def __init__(self, fetch: Fetch, size: int) -> None:
@@ -63,7 +64,7 @@ class RangedFile(io.RawIOBase):
     def _hold(self, wanted: int) -> None:
         """Fetches what lies at the position, and some more."""
         if self._held:
-            goes_on = self._position == self._held_from + len(self._held)
+            goes_on = 0 <= self._position - self._held_from - len(self._held) <= _NEAR
             self._request = min(2 * self._request, _LARGEST) if goes_on else _SMALLEST
         more, limit = self._request, self._size
         if self._position in self._expected:

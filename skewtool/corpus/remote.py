@@ -71,6 +71,10 @@ class RemotePath(ProxyUPath):
         """The parts below `other`, without a store."""
         return PurePosixPath(self.path.removeprefix(other.path).lstrip("/"))
 
+    def resolve(self, strict: bool = False) -> "RemotePath":
+        """The path itself: stores have no links, and the drivers of some would ask for redirections."""
+        return self
+
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         return self._described() is not None
 
