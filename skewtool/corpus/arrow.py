@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.corpus.arrow_batches import Batch, find_batches
-from skewtool.corpus.checks import NESTED_LISTS, stop_unless_allowed
+from skewtool.corpus.checks import NESTED_LISTS, SIZE, stop_unless_allowed
 from skewtool.corpus.locations import is_remote
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import Ids, Progress, StreamSource
@@ -25,6 +25,7 @@ from skewtool.errors import CorpusError
 
 __all__ = ["arrow_errors", "arrow_library", "check_column", "ids_of", "open_arrow"]
 
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _READ_TOGETHER = 1 << 22
 
 
@@ -213,6 +214,16 @@ def _columns(path: Path, column: str) -> Iterator[Any]:
             yield batch.column(column)
 
 
+def _check_end(path: Path, options: ReadOptions) -> None:
+    """A stream that is cut off between two batches can be told only by the mark at its end, which all writers write."""
+    with path.open("rb") as file:
+        is_stream = file.read(4) == _END_OF_STREAM[:4]
+        file.seek(max(0, path.stat().st_size - len(_END_OF_STREAM)))
+        if is_stream and file.read() != _END_OF_STREAM:
+            problem = f"{path} does not end with the mark of the end of an Arrow stream; is it cut off?"
+            stop_unless_allowed(SIZE, problem, options.allow)
+
+
 def open_arrow(path: Path, name: str, options: ReadOptions) -> list[StreamSource]:
     """Opens an IPC file or stream; reads its batches' lengths, not their ids.
 
@@ -228,6 +239,7 @@ def open_arrow(path: Path, name: str, options: ReadOptions) -> list[StreamSource
         else:
             with path.open("rb") as file:
                 sizes = [_size_of(path, file, batch, schema, number) for batch in batches]
+    _check_end(path, options)
     num_tokens, null_rows, rows = (sum(each) for each in zip(*sizes, strict=True)) if sizes else (0, 0, 0)
     is_list = _is_list(schema.field(column).type)
     notes = (f"{name}: {null_rows} rows are null and hold no ids",) if null_rows and is_list else ()
