@@ -150,8 +150,9 @@ class RemotePath(ProxyUPath):
 
     def _range(self, begin: int, end: int) -> bytes:
         """Bytes [begin, end). Errors: CorpusError when the store gives others."""
-        # The method that fsspec gives to drivers without one of their own opens a file, which would read on.
-        generic = type(self.fs).cat_file is AbstractFileSystem.cat_file
+        # The method that fsspec gives to drivers without one of their own opens a file, which would read on. Asynchronous
+        # drivers have their own as an attribute of each object.
+        generic = not self.fs.async_impl and type(self.fs).cat_file is AbstractFileSystem.cat_file
         with self._errors():
             found = self.fs.cat_file(self.path, start=begin, end=end, **({"cache_type": "none"} if generic else {}))
         if len(found) != end - begin:

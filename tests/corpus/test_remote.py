@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from fsspec import AbstractFileSystem
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from upath import UPath
 
@@ -38,7 +40,7 @@ class SpyFileSystem(MemoryFileSystem):  # type: ignore[misc]
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.replace("spy://", "memory://")))
+        return str(super()._strip_protocol(path.replace("spy://", "memory://").replace("plain://", "memory://")))
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         if self.failure is not None:
@@ -262,6 +264,42 @@ def test_a_run_goes_on_only_with_the_same_file(
     upload(large["npy"])  # the same bytes, written again
     with pytest.raises(ProfileError, match=r"spy:///bucket/.*a\.npy has changed since"):
         profile(open_corpus(url), vocab_size=60_000, checkpoints=Checkpoints(tmp_path / "kept", 0))
+
+
+class LaterFileSystem(AsyncFileSystem):  # type: ignore[misc]
+    """An asynchronous driver of one file, as that of S3: it knows its methods only as coroutines, and no further options."""
+
+    protocol = "later"
+    content = np.arange(1000, dtype="<u4").tobytes()
+
+    async def _info(self, path: str, **_: Any) -> dict[str, Any]:
+        if not path.endswith("a.bin"):
+            raise FileNotFoundError(path)
+        return {"name": path, "size": len(self.content), "type": "file", "ETag": "1"}
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self.content[start:end]
+
+
+class PlainFileSystem(SpyFileSystem):
+    """A driver without ranges of its own: fsspec's opens a file and reads in it."""
+
+    protocol = "plain"
+    cat_file = AbstractFileSystem.cat_file
+    options: ClassVar[list[dict[str, Any]]] = []
+
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        self.options.append(options)
+        return super()._open(path, mode)
+
+
+def test_drivers_of_both_kinds(ids_of: Callable[..., list[int]], reads: Reads) -> None:
+    fsspec.register_implementation("later", LaterFileSystem, clobber=True)
+    fsspec.register_implementation("plain", PlainFileSystem, clobber=True)
+    assert ids_of(open_corpus("later://bucket/a.bin", dtype="uint32")) == list(range(1000))
+    SpyFileSystem().pipe_file("/bucket/a.bin", LaterFileSystem.content)
+    assert ids_of(open_corpus("plain:///bucket/a.bin", dtype="uint32")) == list(range(1000))
+    assert {options["cache_type"] for options in PlainFileSystem.options} == {"none"}
 
 
 def test_commands_take_urls(upload: Callable[[Path], str], tmp_path: Path) -> None:
