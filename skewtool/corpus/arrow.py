@@ -6,10 +6,10 @@ only. Files are memory-mapped, as Arrow does: unlike with other formats, one tha
 Of remote ones only the metadata are read at first, and then the column's buffers, where the layout allows it.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ class RemoteArrowSource(ArrowSource):
         first = int(np.searchsorted(self.ends, start, side="right"))
         with arrow_errors(self.path), self.path.open("rb") as file:
             for number in range(first, len(self.batches)):
-                ids = ids_of(_column_of(file, self.batches[number:], self.schema, self.number))
+                ids = ids_of(_column_of(file, self.batches, number, self.schema, self.number))
                 begin = int(self.ends[number - 1]) if number else 0
                 if begin + ids.size != self.ends[number]:
                     raise CorpusError(f"{self.path} changed while it was read: batch {number} has {ids.size} tokens")
@@ -137,11 +137,11 @@ class RemoteArrowSource(ArrowSource):
                 yield begin, ids
 
 
-def _column_of(file: Any, batches: Sequence[Batch], schema: Any, number: int) -> Any:
-    """A column of the first batch, all of whose other columns are left zero. Small batches after it are read with it."""
-    batch = batches[0]
-    near = [each.end for each in takewhile(lambda each: each.end <= batch.begin + _READ_TOGETHER, batches)]
-    file.raw.expect(batch.begin, max([batch.end, *near]))
+def _column_of(file: Any, batches: Sequence[Batch], which: int, schema: Any, number: int) -> Any:
+    """A column of one batch, all of whose other columns are left zero. Small batches after it are read with it."""
+    batch = batches[which]
+    after = bisect_right(batches, batch.begin + _READ_TOGETHER, lo=which + 1, key=lambda each: each.end)
+    file.raw.expect(batch.begin, batches[after - 1].end)
     message = bytearray(len(batch.head) + batch.num_bytes)
     message[: len(batch.head)] = batch.head
     place = len(batch.head) + batch.begin - batch.body
@@ -178,7 +178,7 @@ def _size_of(path: Path, file: Any, batch: Batch, schema: Any, number: int) -> t
     width = 4 if types.is_list(kind) else 8
     is_plain = (types.is_list(kind) or types.is_large_list(kind)) and not _is_list(kind.value_type)
     if not is_plain or null_rows or batch.compressed or batch.buffers[1][1] < width * (rows + 1):
-        array = _column_of(file, [batch], schema, number)
+        array = _column_of(file, [batch], 0, schema, number)
         return ids_of(array).size, array.null_count, len(array)
     ends = []
     for row in (0, rows):

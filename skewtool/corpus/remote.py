@@ -132,7 +132,7 @@ class RemotePath(ProxyUPath):
         for name, each in described.items():
             if not name.endswith("/"):  # stands for a directory
                 path = self.with_segments(name)
-                path._known = each
+                path._known = each if each.get("size") is not None else None  # listings of web servers know little
                 paths.append(path)
         return sorted(paths, key=lambda path: path.path.split("/"))
 

@@ -105,6 +105,28 @@ def test_every_format_gives_the_same_ids_and_profile(
 
 
 LARGE = ("raw", "npy", "megatron", "arrow", "arrow stream", "parquet")
+@pytest.mark.parametrize("kind", ["llmc", "multimodal", "fortran", "fortran in npz"])
+def test_other_layouts(
+    kind: str, tmp_path: Path, write_llmc: Callable[..., Path], write_megatron: Callable[..., Path],
+    ids_of: Callable[..., list[int]], upload: Callable[[Path], str],
+) -> None:  # fmt: skip
+    (tmp_path / "corpus").mkdir()
+    array = np.asfortranarray(np.arange(60, dtype=np.uint16).reshape(4, 15))
+    if kind == "llmc":
+        write_llmc(tmp_path / "corpus" / "a.bin", range(50))
+    elif kind == "multimodal":
+        write_megatron(tmp_path / "corpus" / "a", [[1, 2], [200, 201], [3], [4, 5]], modes=bytes([0, 1, 0, 0]))
+    elif kind == "fortran":
+        np.save(tmp_path / "corpus" / "a.npy", array)
+    else:
+        np.savez(tmp_path / "corpus" / "a.npz", array)
+    allow = ["images"] if kind == "multimodal" else []
+    local, remote = (open_corpus(where, allow=allow) for where in (tmp_path / "corpus", upload(tmp_path / "corpus")))
+    assert ids_of(remote) == ids_of(local)
+    assert ids_of(remote.part(0.3, 0.8)) == ids_of(local.part(0.3, 0.8))
+    assert saved(profile(remote, windows=(4,), workers=2), tmp_path) == saved(profile(local, windows=(4,)), tmp_path)
+
+
 NUM_TOKENS = 6_000_000
 FEW = 5 << 20
 """Bytes beside those of the ids: looks at the beginning and the end, headers, footers, row groups that a cut lies in."""
