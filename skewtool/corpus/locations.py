@@ -16,6 +16,7 @@ from skewtool.errors import CorpusError
 __all__ = ["alike", "files_below", "is_remote", "is_url", "location", "matches", "open_stretch", "state_of"]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_HALVED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _LOCAL = re.compile(r"(file|local)://")
 
 
@@ -32,9 +33,12 @@ def is_remote(path: object) -> bool:
 def location(where: "str | PathLike[str]") -> Path:
     """The path that is written ``where``. A path of `upath.UPath` keeps its options, such as credentials.
 
-    Errors: CorpusError for a URL when universal_pathlib is not installed, and for one that nothing is known of.
+    Errors: CorpusError for a URL when universal_pathlib is not installed, and for one that nothing is known of or that was
+    made a `pathlib.Path`.
     """
     if isinstance(where, Path):
+        if _HALVED.match(str(where)) and not where.exists():
+            raise CorpusError(f"{where} has lost a slash in a pathlib.Path; give the URL as text")
         return where
     if isinstance(where, PathLike):
         return Path(where)

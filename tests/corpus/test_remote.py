@@ -259,6 +259,11 @@ def test_stores_that_nothing_is_known_of(url: str, match: str) -> None:
         open_corpus(url)
 
 
+def test_a_url_in_a_path_of_pathlib() -> None:
+    with pytest.raises(CorpusError, match=r"memory:/bucket/a\.npy has lost a slash in a pathlib\.Path; give the URL as text"):
+        open_corpus(Path("memory://bucket/a.npy"))
+
+
 def test_a_missing_package_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "upath", None)
     monkeypatch.delitem(sys.modules, "skewtool.corpus.remote", raising=False)
