@@ -54,13 +54,12 @@ def find_batches(file: BinaryIO, is_stream: bool, schema: Any, column: int, type
     known = [each for each in before if each is not None]
     ends = [(sum(nodes for nodes, _ in known[:count]), sum(buffers for _, buffers in known[:count]))
             for count in (column, column + 1)]  # fmt: skip
-    batches = []
-    for head, body, num_bytes in _messages(file, 0 if is_stream else _MAGIC_BYTES, is_stream):
+    batches: list[Batch] = []
+    for number, (head, body, num_bytes) in enumerate(_messages(file, 0 if is_stream else _MAGIC_BYTES, is_stream)):
         if head is None:
             return None
-        batch = _batch(head, body, num_bytes, *ends)
-        if batch is not None:
-            batches.append(batch)
+        if number:  # the first is the schema
+            batches.append(_batch(head, body, num_bytes, *ends))
     return batches
 
 
@@ -112,11 +111,11 @@ def _messages(file: BinaryIO, position: int, is_stream: bool) -> Iterator[tuple[
         position = body + num_bytes
 
 
-def _batch(head: bytes, body: int, num_bytes: int, first: tuple[int, int], last: tuple[int, int]) -> Batch | None:
-    """The batch in a message, if one is in it: nodes and buffers from `first` to `last`."""
+def _batch(head: bytes, body: int, num_bytes: int, first: tuple[int, int], last: tuple[int, int]) -> Batch:
+    """The batch in a message, with nodes and buffers from `first` to `last`."""
     message = _Table.root(head)
     if message.number(1, "<B") != _RECORD_BATCH:
-        return None
+        raise ValueError(f"the message before byte {body} is no record batch")
     described = message.table(2)
     nodes, buffers = described.pairs(1), described.pairs(2)
     compressed = described.place(3) is not None

@@ -260,7 +260,7 @@ def test_stores_that_nothing_is_known_of(url: str, match: str) -> None:
 
 
 def test_a_url_in_a_path_of_pathlib() -> None:
-    with pytest.raises(CorpusError, match=r"memory:/bucket/a\.npy has lost a slash in a pathlib\.Path; give the URL as text"):
+    with pytest.raises(CorpusError, match=r"memory:/bucket/a\.npy has lost a slash in a .*; give the URL as text"):
         open_corpus(Path("memory://bucket/a.npy"))
 
 
