@@ -26,7 +26,7 @@ TABLE = {
     "errors": May((), ()),
     "storage": May(("errors",), ("numpy", "safetensors")),
     "compiled": May((), ("numba",)),
-    "corpus": May(("errors",), ("numpy", "orjson", "pyarrow", "tokenizers", "zstandard")),
+    "corpus": May(("errors",), ("fsspec", "numpy", "orjson", "pyarrow", "tokenizers", "upath", "zstandard")),
     "profiling": May(("corpus", "errors"), ("numpy", "numba", "ray")),
     "sharding": May(("profiling", "errors"), ("numpy", "scipy", "numba")),
     "skew": May(("profiling", "sharding", "errors"), ("numpy", "scipy", "pandas")),
@@ -154,6 +154,11 @@ def test_optional_packages_stay_in_one_module(folder: str, package: str) -> None
     users = [each for each in OUTSIDE if each.folder == folder and each.module.split(".")[0] == package]
     assert len({each.file for each in users}) <= 1
     assert [each.where for each in users if each.at_once] == []
+
+
+def test_remote_paths_are_loaded_for_urls_alone() -> None:
+    assert {each.file.name for each in OUTSIDE if each.module.split(".")[0] in ("fsspec", "upath")} == {"remote.py"}
+    assert [each.where for each in INSIDE if each.module == "skewtool.corpus.remote" and each.at_once] == []
 
 
 def test_the_command_line_loads_heavy_packages_inside_commands() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skewtool.cli.group import print_json
-from skewtool.cli.options import JSON, PATH, check_output, corpus_options, layout_names, open_part
+from skewtool.cli.options import CORPUS, JSON, PATH, check_output, corpus_options, layout_names, open_part
 
 if TYPE_CHECKING:
     from skewtool.bench import BenchResult
@@ -21,7 +21,7 @@ DTYPES = ("float32", "float64", "bfloat16", "float16")
 
 
 @click.command()
-@click.option("--corpus", multiple=True, type=PATH, help="Batches come from here, real ones, in order.")
+@click.option("--corpus", multiple=True, type=CORPUS, help="Batches come from here, real ones, in order.")
 @click.option("--map", "maps", multiple=True, type=PATH, help="Maps to measure. Default: two are made from the first 80 %.")
 @click.option("--shards", type=click.IntRange(1, 1024), default=4, show_default=True, help="Ranks. Under torchrun: its own.")
 @click.option("--hidden", type=click.IntRange(min=1), default=256, show_default=True)

@@ -7,7 +7,7 @@ import click
 
 import skewtool
 from skewtool.cli.group import print_json, row_range
-from skewtool.cli.options import JSON, PATH, corpus_options, open_part, tokenizer_file
+from skewtool.cli.options import CORPUS, JSON, PATH, corpus_options, open_part, tokenizer_file
 from skewtool.cli.profiling import part_json, profile_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ __all__ = ["inspect", "verify"]
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=CORPUS)
 @corpus_options
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Rows of the model's table, to hold the ids against.")
 @JSON
@@ -29,7 +29,7 @@ def inspect(
     """Tell what PATH is: a profile, a shard map, or a corpus, its format, sizes and what is doubtful about it."""
     from skewtool.storage import peek_header
 
-    header = peek_header(path) if path.is_file() else None
+    header = peek_header(path) if isinstance(path, Path) and path.is_file() else None
     if header is None:
         failed, corpus = _opened(path, part, allow, tokenizer=tokenizer, **options)
         found: dict[str, Any] = _corpus_json(corpus, failed, tokenizer, vocab_size)

@@ -10,6 +10,7 @@ import skewtool
 from skewtool.cli.group import note, print_json
 from skewtool.cli.options import (
     AGAINST,
+    CORPUS,
     JSON,
     PATH,
     against_names,
@@ -29,7 +30,7 @@ __all__ = ["report", "skew"]
 @click.command()
 @click.argument("maps", nargs=-1, type=PATH)
 @click.option("--profile", "profile_file", type=PATH, help="Judge on this profile.")
-@click.option("--corpus", multiple=True, type=PATH, help="Judge on this corpus, its steps in order.")
+@click.option("--corpus", multiple=True, type=CORPUS, help="Judge on this corpus, its steps in order.")
 @corpus_options
 @click.option("--vocab-size", type=click.IntRange(min=1), help="With --corpus. Default: that of the maps.")
 @click.option("--shards", type=click.IntRange(1, 2**20), help="Default: that of the maps.")

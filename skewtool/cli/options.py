@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAINST",
     "BYTES_PER_ELEMENT",
+    "CORPUS",
     "JSON",
     "PATH",
+    "CorpusPath",
     "against_names",
     "check_output",
     "corpus_options",
@@ -32,6 +34,19 @@ BYTES_PER_ELEMENT = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
+
+
+class CorpusPath(click.Path):
+    """A path, or a URL, whose two slashes `pathlib` would make one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Errors: CorpusError for a URL when what it needs is not installed."""
+        from skewtool.corpus.locations import location
+
+        return location(value)
+
+
+CORPUS = CorpusPath()
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -82,7 +97,8 @@ def check_output(output: Path, *inputs: Path | None) -> None:
 
     check_target(output)
     for each in inputs:
-        if each is not None and each.exists() and output.exists() and output.samefile(each):
+        # A remote one is no Path.
+        if isinstance(each, Path) and each.exists() and output.exists() and output.samefile(each):
             raise SkewtoolError(f"the output {output} is one of the inputs and would replace it; give another name")
 
 

@@ -11,7 +11,7 @@ import click
 import skewtool
 from skewtool.cli.engines import OnRay, engine_of, engine_options
 from skewtool.cli.group import note, print_json
-from skewtool.cli.options import JSON, PATH, check_output, corpus_options, numbers, open_part, tokenizer_file
+from skewtool.cli.options import CORPUS, JSON, PATH, check_output, corpus_options, numbers, open_part, tokenizer_file
 from skewtool.cli.progress import Meter, progress
 from skewtool.cli.tasks import Task, task_of, task_options
 from skewtool.errors import SkewtoolError
@@ -24,7 +24,7 @@ __all__ = ["merge", "part_json", "profile", "profile_json"]
 
 
 @click.command()
-@click.argument("corpus", nargs=-1, required=True, type=PATH)
+@click.argument("corpus", nargs=-1, required=True, type=CORPUS)
 @click.option("-o", "--output", required=True, type=PATH, help="Profile file to write.")
 @corpus_options
 @click.option("--vocab-size", type=click.IntRange(min=1), help="Rows of the model's table.")
@@ -47,7 +47,7 @@ def profile(
     allow: tuple[str, ...], engine: str, ray_address: str | None, ray_tasks: int | None, task_index: int | str | None,
     task_count: int | str | None, resume: bool, checkpoint_seconds: float, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Count token frequencies and windows of a tokenized CORPUS (files or directories).
+    """Count token frequencies and windows of a tokenized CORPUS (files, directories, patterns or URLs).
 
     A job of many tasks runs the same command in each, with --task-index and --task-count; `skewtool merge` of their parts
     gives the profile of one run. With --resume, a killed command goes on where it was when it is given again. Tasks of a Ray
@@ -59,7 +59,7 @@ def profile(
     })  # fmt: skip
     check_output(output, *corpus, tokenizer)
     opened = open_part(corpus, part, tokenizer=tokenizer, allow=allow, **options)
-    check_output(output, *(Path(file) for file in opened.files))
+    check_output(output, *(source.path for source in opened.sources))
     if task is not None:
         _check_outside(output, corpus)
     counting: dict[str, Any] = {
@@ -76,7 +76,7 @@ def profile(
 
 def _check_outside(output: Path, corpus: tuple[Path, ...]) -> None:
     for each in corpus:
-        if each.is_dir() and output.resolve().is_relative_to(each.resolve()):
+        if isinstance(each, Path) and each.is_dir() and output.resolve().is_relative_to(each.resolve()):
             raise SkewtoolError(
                 f"the parts beside {output} would lie in the corpus {each}, and tasks that start later would take them for "
                 "files of it; write them to another directory"

@@ -3,9 +3,11 @@
 A column holds lists of integers (a row is a document; list, large_list, fixed_size_list or list_view) or integers. A row
 that is null holds no ids; a null among the ids becomes -1, a bad id. Record batches are decoded one by one, of one column
 only. Files are memory-mapped, as Arrow does: unlike with other formats, one that shrinks while it is read ends the process.
+Of remote ones only the metadata are read at first, and then the column's buffers, where the layout allows it.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from skewtool.corpus.checks import NESTED_LISTS, stop_unless_allowed
+from skewtool.corpus.arrow_batches import Batch, find_batches
+from skewtool.corpus.checks import NESTED_LISTS, SIZE, stop_unless_allowed
+from skewtool.corpus.locations import is_remote
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import Ids, Progress, StreamSource
 from skewtool.errors import CorpusError
 
 __all__ = ["arrow_errors", "arrow_library", "check_column", "ids_of", "open_arrow"]
+
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
+_READ_TOGETHER = 1 << 22
 
 
 def arrow_library() -> Any:
@@ -109,10 +116,83 @@ class ArrowSource(StreamSource):
                 yield begin, ids.copy()
 
 
+@dataclass(frozen=True)
+class RemoteArrowSource(ArrowSource):
+    """A remote IPC file or stream of which only the column is read. `number` is that of the column."""
+
+    schema: Any
+    number: int
+    batches: tuple[Batch, ...]
+
+    def pieces(self, start: int, progress: Progress | None) -> Iterator[tuple[int, Ids]]:
+        first = int(np.searchsorted(self.ends, start, side="right"))
+        with arrow_errors(self.path), self.path.open("rb") as file:
+            for number in range(first, len(self.batches)):
+                ids = ids_of(_column_of(file, self.batches, number, self.schema, self.number))
+                begin = int(self.ends[number - 1]) if number else 0
+                if begin + ids.size != self.ends[number]:
+                    raise CorpusError(f"{self.path} changed while it was read: batch {number} has {ids.size} tokens")
+                if progress is not None:
+                    progress(ids.nbytes)
+                yield begin, ids
+
+
+def _column_of(file: Any, batches: Sequence[Batch], which: int, schema: Any, number: int) -> Any:
+    """A column of one batch, all of whose other columns are left zero. Small batches after it are read with it."""
+    batch = batches[which]
+    after = bisect_right(batches, batch.begin + _READ_TOGETHER, lo=which + 1, key=lambda each: each.end)
+    file.raw.expect(batch.begin, batches[after - 1].end)
+    message = bytearray(len(batch.head) + batch.num_bytes)
+    message[: len(batch.head)] = batch.head
+    place = len(batch.head) + batch.begin - batch.body
+    file.seek(batch.begin)
+    message[place : place + batch.end - batch.begin] = file.read(batch.end - batch.begin)
+    library = arrow_library()
+    return library.ipc.read_record_batch(library.ipc.read_message(library.py_buffer(message)), schema).column(number)
+
+
+def _remote_batches(path: Path, schema: Any, number: int) -> list[Batch] | None:
+    """As `find_batches`; as many as the footer of a file says."""
+    library = arrow_library()
+    with path.open("rb") as file:
+        is_stream = file.read(6) != b"ARROW1"
+        try:
+            batches = find_batches(file, is_stream, schema, number, library.types)
+        except CorpusError:
+            raise
+        except ValueError as error:
+            raise CorpusError(f"{path} is damaged: {error}") from None
+        if batches is not None and not is_stream:
+            promised = library.ipc.open_file(library.PythonFile(file, "r")).num_record_batches
+            if promised != len(batches):
+                raise CorpusError(f"{path} is damaged: it holds {len(batches)} batches, its footer promises {promised}")
+    return batches
+
+
+def _size_of(path: Path, file: Any, batch: Batch, schema: Any, number: int) -> tuple[int, int, int]:
+    """The number of ids in a batch, of rows that are null and of rows, from metadata and offsets where they tell."""
+    types, kind = arrow_library().types, schema.field(number).type
+    rows, null_rows = batch.nodes[0]
+    if not _is_list(kind):
+        return rows, null_rows, rows
+    width = 4 if types.is_list(kind) else 8
+    is_plain = (types.is_list(kind) or types.is_large_list(kind)) and not _is_list(kind.value_type)
+    if not is_plain or null_rows or batch.compressed or batch.buffers[1][1] < width * (rows + 1):
+        array = _column_of(file, [batch], 0, schema, number)
+        return ids_of(array).size, array.null_count, len(array)
+    ends = []
+    for row in (0, rows):
+        file.seek(batch.body + batch.buffers[1][0] + width * row)
+        ends.append(int.from_bytes(file.read(width), "little", signed=True))
+    if not 0 <= ends[0] <= ends[1]:
+        raise CorpusError(f"{path} is damaged: the offsets of the batch at byte {batch.body} go from {ends[0]} to {ends[1]}")
+    return ends[1] - ends[0], 0, rows
+
+
 def _batches(path: Path) -> Iterator[tuple[Any, Any]]:
     """(schema, None) first, then (schema, batch) for each record batch."""
     library = arrow_library()
-    with library.memory_map(str(path)) as file:
+    with library.PythonFile(path.open("rb"), "r") if is_remote(path) else library.memory_map(str(path)) as file:
         if file.read(6) == b"ARROW1":
             with library.ipc.open_file(file) as reader:
                 yield reader.schema, None
@@ -134,6 +214,16 @@ def _columns(path: Path, column: str) -> Iterator[Any]:
             yield batch.column(column)
 
 
+def _check_end(path: Path, options: ReadOptions) -> None:
+    """A stream that is cut off between two batches can be told only by the mark at its end, which all writers write."""
+    with path.open("rb") as file:
+        is_stream = file.read(4) == _END_OF_STREAM[:4]
+        file.seek(max(0, path.stat().st_size - len(_END_OF_STREAM)))
+        if is_stream and file.read() != _END_OF_STREAM:
+            problem = f"{path} does not end with the mark of the end of an Arrow stream; is it cut off?"
+            stop_unless_allowed(SIZE, problem, options.allow)
+
+
 def open_arrow(path: Path, name: str, options: ReadOptions) -> list[StreamSource]:
     """Opens an IPC file or stream; reads its batches' lengths, not their ids.
 
@@ -142,15 +232,19 @@ def open_arrow(path: Path, name: str, options: ReadOptions) -> list[StreamSource
     with arrow_errors(path):
         schema, _ = next(_batches(path))
         column, dtype = check_column(path, schema, options)
-        sizes, null_rows, rows = [], 0, 0
-        for array in _columns(path, column):
-            sizes.append(ids_of(array).size)
-            null_rows += array.null_count if _is_list(array.type) else 0
-            rows += len(array)
-    notes = (f"{name}: {null_rows} rows are null and hold no ids",) if null_rows else ()
-    num_tokens = sum(sizes)
-    num_documents = rows if _is_list(schema.field(column).type) else None
-    return [ArrowSource(
-        path, name, "arrow", dtype, num_tokens, num_documents, num_tokens * dtype.itemsize, notes, column,
-        np.cumsum(sizes, dtype=np.int64),
-    )]  # fmt: skip
+        number = schema.names.index(column)
+        batches = _remote_batches(path, schema, number) if is_remote(path) else None
+        if batches is None:
+            sizes = [(ids_of(array).size, array.null_count, len(array)) for array in _columns(path, column)]
+        else:
+            with path.open("rb") as file:
+                sizes = [_size_of(path, file, batch, schema, number) for batch in batches]
+    _check_end(path, options)
+    num_tokens, null_rows, rows = (sum(each) for each in zip(*sizes, strict=True)) if sizes else (0, 0, 0)
+    is_list = _is_list(schema.field(column).type)
+    notes = (f"{name}: {null_rows} rows are null and hold no ids",) if null_rows and is_list else ()
+    known = (path, name, "arrow", dtype, num_tokens, rows if is_list else None, num_tokens * dtype.itemsize, notes, column,
+             np.cumsum([size for size, _, _ in sizes], dtype=np.int64))  # fmt: skip
+    if batches is None:
+        return [ArrowSource(*known)]
+    return [RemoteArrowSource(*known, schema, number, tuple(batches))]

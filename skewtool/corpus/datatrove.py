@@ -25,7 +25,7 @@ _CHUNKS = "_chunk_shuffled.ds"
 def files_of_datatrove(path: Path) -> list[Path]:
     """The files that belong to a metadata file."""
     data = path.with_suffix("")
-    return [data, Path(f"{data}.index"), Path(f"{data}.loss")]
+    return [data, *(data.with_name(f"{data.name}.{ending}") for ending in ("index", "loss"))]
 
 
 def open_datatrove(path: Path, name: str, options: ReadOptions) -> list[ArraySource]:

@@ -78,7 +78,7 @@ def description_of(path: Path) -> Path | None:
         return None
     own = [path.with_suffix(".idx")] if path.suffix == ".bin" else []
     common = [path.parent / name for name in ("index.json", "state.json")]
-    for description in (*own, Path(f"{path}.metadata"), *common):
+    for description in (*own, path.with_name(f"{path.name}.metadata"), *common):
         if description == path or not description.is_file():
             continue
         if path in described_files(description, kind_of_description(description)):

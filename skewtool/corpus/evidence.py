@@ -19,7 +19,15 @@ _FEW = 32  # fewer ids than this show nothing
 
 def first_ids(source: ArraySource) -> Ids:
     """Up to 65,536 ids from the beginning of a source, in the stored byte order."""
-    return np.fromfile(source.path, source.dtype, count=min(_LOOKED_AT, source.num_tokens), offset=source.offset)
+    return _stored(source.path, source.dtype, min(_LOOKED_AT, source.num_tokens), source.offset)
+
+
+def _stored(path: Path, dtype: np.dtype[Any], count: int, offset: int) -> Ids:
+    """So many values from byte `offset` on, or those that are there."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        content = file.read(count * dtype.itemsize)
+    return np.frombuffer(content, dtype, len(content) // dtype.itemsize)
 
 
 def halves_of_wider_ids(ids: Ids) -> bool:
@@ -58,7 +66,7 @@ def run_at_end(source: ArraySource) -> tuple[int, int]:
     last, length = 0, 0
     for end in range(source.num_tokens, 0, -_LOOKED_AT):
         begin = max(0, end - _LOOKED_AT)
-        ids = np.fromfile(source.path, source.dtype, end - begin, offset=source.offset + begin * source.dtype.itemsize)
+        ids = _stored(source.path, source.dtype, end - begin, source.offset + begin * source.dtype.itemsize)
         if not ids.size:
             break
         last = int(ids[-1]) if not length else last
@@ -71,7 +79,7 @@ def run_at_end(source: ArraySource) -> tuple[int, int]:
 
 def dtype_evidence(path: Path, num_bytes: int) -> str:
     """One line on what the ids of a header-less file would be as uint16, uint32 and uint64."""
-    head = np.fromfile(path, np.uint8, count=min(num_bytes, _LOOKED_AT * 4))
+    head = _stored(path, np.dtype(np.uint8), min(num_bytes, _LOOKED_AT * 4), 0)
     lines = [_as_type(head, num_bytes, np.dtype(name)) for name in ("uint16", "uint32", "uint64")]
     return "; ".join(lines)
 

@@ -57,8 +57,9 @@ def open_hf(path: Path, name: str, options: ReadOptions) -> list[Source]:
 
 
 def _described(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
     try:
-        described = json.loads(path.read_bytes())
+        described = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path} is damaged: no JSON ({error})") from None
     if not isinstance(described, dict):

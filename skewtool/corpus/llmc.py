@@ -23,9 +23,10 @@ _KINDS: dict[int, tuple[int, np.dtype[Any]]] = {20240520: (1, np.dtype("<u2")), 
 def open_llmc(path: Path, name: str, options: ReadOptions) -> list[ArraySource]:
     """Opens one llm.c shard. Errors: CorpusError for another magic or version, or a size that is not the header's."""
     num_bytes = path.stat().st_size
-    header = np.fromfile(path, "<i4", count=_HEADER_BYTES // 4)
     if num_bytes < _HEADER_BYTES:
         raise CorpusError(f"{path} is cut off: {num_bytes} bytes, but an llm.c header alone has {_HEADER_BYTES}")
+    with path.open("rb") as file:
+        header = np.frombuffer(file.read(_HEADER_BYTES), "<i4")
     magic, version, num_tokens = (int(value) for value in header[:3])
     if magic not in _KINDS:
         raise CorpusError(f"{path} does not begin with an llm.c magic (20240520 or 20240801), but with {magic}")

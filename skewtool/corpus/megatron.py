@@ -49,7 +49,7 @@ class TextOfMultimodal(StreamSource):
         ends = np.cumsum(self.lengths)
         for number in range(int(np.searchsorted(ends, start, side="right")), ends.size):
             position, begin = int(ends[number] - self.lengths[number]), int(self.begins[number])
-            for block in self.data.blocks(begin, begin + int(self.lengths[number]), BLOCK_TOKENS, progress):
+            for block in self.data.stored(begin, begin + int(self.lengths[number]), BLOCK_TOKENS, progress):
                 yield position, block
                 position += block.size
 

@@ -3,9 +3,9 @@
     {"mixture": [{"path": "web", "weight": 0.7}, {"path": "code.bin", "weight": 0.3, "dtype": "uint16"}],
      "tokens": 1000000}
 
-Paths are relative to the file; `dtype`, `format` and `column` may be given for each. The mixture holds as many tokens as
-its corpora together, or `tokens`; each corpus gives its share of them, from its beginning, and again from its beginning
-when it is used up, as training does. So counts stay whole numbers, and windows are real ones.
+Paths are relative to the file, or URLs; `dtype`, `format` and `column` may be given for each. The mixture holds as many
+tokens as its corpora together, or `tokens`; each corpus gives its share of them, from its beginning, and again from its
+beginning when it is used up, as training does. So counts stay whole numbers, and windows are real ones.
 """
 
 import json
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from skewtool.corpus.corpus import Corpus
+from skewtool.corpus.locations import is_url, location
 from skewtool.corpus.source import Source
 from skewtool.errors import CorpusError
 
@@ -52,8 +53,9 @@ def open_mixture(path: Path, open_one: Open) -> Corpus:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
     try:
-        described = json.loads(path.read_bytes())
+        described = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path} is no mixture file: no JSON ({error})") from None
     listed = described.get("mixture") if isinstance(described, dict) else None
@@ -77,7 +79,7 @@ def _open_part(path: Path, each: dict[str, Any], open_one: Open) -> Corpus:
     options = {key: each[key] for key in ("dtype", "format", "column") if key in each}
     if not all(isinstance(value, str) for value in options.values()):
         raise CorpusError(f"{path}: dtype, format and column are strings; found {json.dumps(options)[:80]}")
-    part = open_one(str(path.parent / each["path"]), **options)
+    part = open_one(location(each["path"]) if is_url(each["path"]) else path.parent / each["path"], **options)
     if not part.num_tokens or not all(source.seekable for source in part.sources):
         raise CorpusError(f"{path}: how many tokens {each['path']} has is unknown before all is read; write it as ids first")
     return part

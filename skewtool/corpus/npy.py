@@ -12,6 +12,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from skewtool.corpus.extent import extent_of
+from skewtool.corpus.locations import is_remote
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import BLOCK_TOKENS, ArraySource, Ids, Progress, Source, StreamSource
 from skewtool.errors import CorpusError
@@ -21,12 +22,17 @@ __all__ = ["NpyHeader", "open_npy", "read_npy_header", "stream_npy"]
 
 @dataclass(frozen=True)
 class FortranSource(StreamSource):
-    """Ids stored column by column: rows are gathered through a memory map, some at a time."""
+    """Ids stored column by column: rows are gathered through a memory map, some at a time; those of a remote file in
+    memory, all at once."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
     def pieces(self, start: int, progress: Progress | None) -> Iterator[tuple[int, Ids]]:
+        if is_remote(self.path):
+            with self.path.open("rb") as file:
+                yield 0, next(stream_npy(file, read_npy_header(file, str(self.path)), str(self.path)))
+            return
         try:
             array = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError) as error:
@@ -51,7 +57,8 @@ def open_npy(path: Path, name: str, options: ReadOptions) -> list[Source]:
     if header.fortran_order and len(shape) > 1 and extent.num_tokens:
         if extent.dropped:
             raise CorpusError(f"{path} is stored column by column and not whole; write it again")
-        return [FortranSource(path, name, "npy", dtype, extent.num_tokens, None, num_bytes, (), shape)]
+        grain = extent.num_tokens if is_remote(path) else 1
+        return [FortranSource(path, name, "npy", dtype, extent.num_tokens, None, num_bytes, (), shape, grain=grain)]
     return [ArraySource(
         path, name, "npy", dtype, extent.num_tokens, None, num_bytes, extent.notes, offset=offset, dropped=extent.dropped
     )]  # fmt: skip

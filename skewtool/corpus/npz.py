@@ -29,7 +29,7 @@ class NpzSource(StreamSource):
 
     def pieces(self, start: int, progress: Progress | None) -> Iterator[tuple[int, Ids]]:
         where = f"{self.path}, {self.member}"
-        with _zip_errors(self.path), zipfile.ZipFile(self.path) as archive, archive.open(self.member) as file:
+        with _archive(self.path) as archive, archive.open(self.member) as file:
             file.read(self.header.offset)
             position = 0
             for ids in stream_npy(file, self.header, where):  # type: ignore[arg-type]
@@ -40,9 +40,11 @@ class NpzSource(StreamSource):
 
 
 @contextmanager
-def _zip_errors(path: Path) -> Iterator[None]:
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Opened for reading; what is found to be wrong with it, also while the caller reads, is a CorpusError."""
     try:
-        yield
+        with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, KeyError) as error:
         raise CorpusError(f"{path} cannot be read as a zip archive: {error}") from None
 
@@ -53,7 +55,7 @@ def open_npz(path: Path, name: str, options: ReadOptions) -> list[StreamSource]:
     Errors: CorpusError for archives without arrays (as torch's .pt, which are pickles), for several arrays of other names,
     and for arrays that are damaged or no integers.
     """
-    with _zip_errors(path), zipfile.ZipFile(path) as archive:
+    with _archive(path) as archive:
         arrays = {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
         if not arrays:
             inside = ", ".join(info.filename for info in archive.infolist()[:3])

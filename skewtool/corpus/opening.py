@@ -18,6 +18,7 @@ from skewtool.corpus.hf import open_hf
 from skewtool.corpus.jsonl import column_of_ids, open_jsonl
 from skewtool.corpus.litdata import open_litdata
 from skewtool.corpus.llmc import open_llmc
+from skewtool.corpus.locations import files_below, location
 from skewtool.corpus.mds import open_mds
 from skewtool.corpus.megatron import open_megatron
 from skewtool.corpus.mixture import open_mixture
@@ -72,7 +73,8 @@ def open_corpus(
     allow: Collection[str] = (),
 ) -> Corpus:
     """Opens a tokenized corpus: a file, a directory (searched below), a pattern as ``{00..99}.tar`` or
-    ``*/*.npy``, a mixture file (`skewtool.corpus.mixture`), or several of these.
+    ``*/*.npy``, a mixture file (`skewtool.corpus.mixture`), or several of these. Any may be a URL (``s3://bucket/corpus``)
+    that fsspec knows, with the package `skewtool[remote]` and the driver of the store.
 
     Formats are told by content (FORMATS lists them). Header-less ids need `dtype`; text needs a `tokenizer` (a
     tokenizer.json). `column` names the column, field or array with the ids or the text; by default input_ids, tokens,
@@ -88,10 +90,10 @@ def open_corpus(
     options = ReadOptions(
         _integer_dtype(dtype), None if tokenizer is None else Path(tokenizer), column, frozenset(allow)
     )  # fmt: skip
-    roots = [path] if isinstance(path, str | PathLike) else list(path)
+    roots = list(path) if isinstance(path, Sequence) and not isinstance(path, str) else [path]
     if not all(str(root) for root in roots):
         raise CorpusError("the path of a corpus is empty")
-    corpora = [_open_root(each, name, format, options) for root in roots for each, name in expand(str(Path(root)))]
+    corpora = [_open_root(each, name, format, options) for root in roots for each, name in expand(location(root))]
     if not corpora:
         raise CorpusError("no corpus was given")
     return corpora[0] if len(corpora) == 1 else _together(corpora, options)
@@ -120,9 +122,8 @@ def _integer_dtype(dtype: npt.DTypeLike | None) -> "np.dtype[np.generic] | None"
 def _open_root(root: Path, name: str, format: str | None, options: ReadOptions) -> Corpus:
     if root.is_dir():
         return _open_directory(root, name, format, options)
-    if not root.exists() and Path(f"{root}.idx").is_file():
-        root = Path(f"{root}.idx")  # Megatron names a pair by its prefix
-        name = f"{name}.idx"
+    if not root.exists() and (index := root.with_name(f"{root.name}.idx")).is_file():
+        root, name = index, f"{name}.idx"  # Megatron names a pair by its prefix
     if not root.exists():
         raise CorpusError(f"there is no file or directory {root}")
     if not root.is_file():
@@ -150,7 +151,7 @@ def _open_root(root: Path, name: str, format: str | None, options: ReadOptions) 
 def _opener_within(options: ReadOptions) -> Callable[..., Corpus]:
     """`open_corpus` with the options of a mixture, each of which may be another for one of its corpora."""
 
-    def open_one(path: str, **changed: str) -> Corpus:
+    def open_one(path: Path, **changed: str) -> Corpus:
         common = {"dtype": options.dtype, "column": options.column, "tokenizer": options.tokenizer}
         return open_corpus(path, allow=options.allow, **(common | changed))  # type: ignore[arg-type]
 
@@ -200,7 +201,7 @@ def _open_directory(root: Path, name: str, format: str | None, options: ReadOpti
 
 def _search(root: Path, prefix: str, format: str | None) -> Found:
     """All files below `root` by format; hidden files and those that others describe are left out."""
-    below = {path: path.relative_to(root) for path in sorted(root.rglob("*")) if path.is_file()}
+    below = {path: path.relative_to(root) for path in files_below(root)}
     files = {
         path: _printable(f"{prefix}{relative.as_posix()}")
         for path, relative in below.items()

@@ -1,6 +1,7 @@
 """Parquet files: one column, decoded row group by row group in batches of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skewtool.corpus.arrow import arrow_errors, arrow_library, check_column, ids_of
+from skewtool.corpus.locations import is_remote
 from skewtool.corpus.options import ReadOptions
 from skewtool.corpus.source import BLOCK_TOKENS, Ids, Progress, StreamSource
 from skewtool.errors import CorpusError
@@ -16,6 +18,7 @@ from skewtool.errors import CorpusError
 __all__ = ["open_parquet"]
 
 _BUFFER_BYTES = 1 << 20
+_LOOK_BYTES = 1 << 16  # read at once of a remote file that is only opened
 _ROWS = 1 << 12  # decoded at once where the number of their tokens is not known yet
 
 
@@ -31,9 +34,11 @@ class ParquetSource(StreamSource):
         first = int(np.searchsorted(self.ends, start, side="right"))
         assert self.num_tokens is not None
         rows = max(1, BLOCK_TOKENS * self.num_rows // max(self.num_tokens, 1))
-        with arrow_errors(self.path), _opened(self.path) as file:
+        with arrow_errors(self.path), _opened(self.path, _BUFFER_BYTES) as (file, expect):
+            leaf = _leaf(file, self.column)
             for group in range(first, self.ends.size):
                 position = int(self.ends[group - 1]) if group else 0
+                expect(*_place(file, group, leaf))
                 for array in _arrays(file, group, self.column, rows):
                     ids = ids_of(array)
                     if progress is not None:
@@ -47,10 +52,21 @@ class ParquetSource(StreamSource):
                     )
 
 
-def _opened(path: Path) -> Any:
-    return arrow_library().parquet.ParquetFile(
-        path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
-    )
+@contextmanager
+def _opened(path: Path, buffer_bytes: int) -> Iterator[tuple[Any, Callable[[int, int], None]]]:
+    """The file, and a function to be told which of its bytes will be read next."""
+    remote: Any = path.open("rb") if is_remote(path) else None
+    with arrow_library().parquet.ParquetFile(
+        remote or path, memory_map=False, pre_buffer=False, buffer_size=buffer_bytes, page_checksum_verification=True
+    ) as file:
+        yield file, (lambda begin, end: None) if remote is None else remote.raw.expect
+
+
+def _place(file: Any, group: int, leaf: int) -> tuple[int, int]:
+    """The first byte of a column in a row group, and that after the last."""
+    chunk = file.metadata.row_group(group).column(leaf)
+    begin = chunk.dictionary_page_offset or chunk.data_page_offset  # 0 stands for none in some files
+    return begin, begin + chunk.total_compressed_size
 
 
 def _arrays(file: Any, group: int, column: str, rows: int) -> Iterator[Any]:
@@ -63,7 +79,7 @@ def open_parquet(path: Path, name: str, options: ReadOptions) -> list[StreamSour
 
     Errors: CorpusError when it is damaged or cut off, and as `skewtool.corpus.arrow.check_column`.
     """
-    with arrow_errors(path), _opened(path) as file:
+    with arrow_errors(path), _opened(path, _LOOK_BYTES if is_remote(path) else _BUFFER_BYTES) as (file, _):
         column, dtype = check_column(path, file.schema_arrow, options)
         is_list = arrow_library().types.is_nested(file.schema_arrow.field(column).type)
         leaf = _leaf(file, column)

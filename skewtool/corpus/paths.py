@@ -3,12 +3,12 @@
 A path that exists is never taken for a pattern.
 """
 
-import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
 
+from skewtool.corpus.locations import alike, is_remote, matches
 from skewtool.errors import CorpusError
 
 __all__ = ["expand"]
@@ -19,20 +19,24 @@ _WILD = re.compile(r"[*?\[]")
 _MOST_PATHS = 1_000_000
 
 
-def expand(pattern: str) -> list[tuple[Path, str]]:
+def expand(path: Path) -> list[tuple[Path, str]]:
     """The paths that a pattern stands for, each with its name: its last parts, from the first that holds a pattern on.
     A plain path is its own, with its last part for a name, and none for a directory.
 
     Errors: CorpusError when a wildcard matches nothing, or a range stands for more than a million paths.
     """
-    path = Path(pattern)
+    pattern = str(path)
     if path.exists() or not re.search(r"[*?\[{]", pattern):
         return [(path, "" if path.is_dir() else path.name)]
     plain = 0
-    while not re.search(r"[*?\[{]", path.parts[plain]):
+    while not re.search(r"[*?\[{]", _parts(path)[plain]):
         plain += 1
-    found = [each for alternative in _alternatives(pattern) for each in _matches(alternative)]
-    return [(each, Path(*each.parts[plain:]).as_posix()) for each in dict.fromkeys(found)]
+    found = [each for alternative in _alternatives(pattern) for each in _matches(alike(path, alternative))]
+    return [(each, "/".join(_parts(each)[plain:])) for each in dict.fromkeys(found)]
+
+
+def _parts(path: Path) -> Sequence[str]:
+    return str(path).split("/") if is_remote(path) else path.parts
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -66,10 +70,10 @@ def _choices(inside: str) -> Iterator[str]:
     yield from (f"{number:0{width}d}" for number in range(first, last + step, step))
 
 
-def _matches(pattern: str) -> list[Path]:
-    if not _WILD.search(pattern) or Path(pattern).exists():
-        return [Path(pattern)]
-    found = sorted(Path(each) for each in glob.glob(pattern, recursive=True))  # noqa: PTH207 (Path.glob finds hidden files, too)
+def _matches(pattern: Path) -> list[Path]:
+    if not _WILD.search(str(pattern)) or pattern.exists():
+        return [pattern]
+    found = matches(pattern)
     if not found:
         raise CorpusError(f"nothing matches {pattern}")
     return found

@@ -64,7 +64,7 @@ def open_raw(path: Path, name: str, options: ReadOptions) -> list[ArraySource]:
 
 def places_of_documents(path: Path) -> Path | None:
     """The file beside `path` that tells where its documents lie, if there is one."""
-    for beside in (path.with_name(f"{path.stem}.csv.gz"), Path(f"{path}.index")):
+    for beside in (path.with_name(f"{path.stem}.csv.gz"), path.with_name(f"{path.name}.index")):
         if beside.is_file() and beside != path:
             return beside
     return None
@@ -75,7 +75,7 @@ def document_ends(places: Path) -> npt.NDArray[np.int64]:
     if places.suffix == ".index":
         if places.stat().st_size % 8:
             raise CorpusError(f"{places} has {places.stat().st_size} bytes, no multiple of the 8 bytes of each end")
-        ends = np.fromfile(places, "<i8").astype(np.int64)
+        ends = np.frombuffer(places.read_bytes(), "<i8").astype(np.int64)
     else:
         ends = _ends_in_csv(places)
     if (np.diff(ends) < 0).any() or (ends.size and ends[0] < 0):

@@ -18,8 +18,9 @@ __all__ = ["read_index", "read_shard", "sample_offsets", "shard_path"]
 
 def read_index(path: Path, key: str) -> dict[str, Any]:
     """The JSON object in `path`, whose `key` is a list of objects. Errors: CorpusError for anything else."""
+    content = path.read_bytes()
     try:
-        index = json.loads(path.read_bytes())
+        index = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{path} is damaged: no JSON ({error})") from None
     listed = index.get(key) if isinstance(index, dict) else None

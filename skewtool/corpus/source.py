@@ -3,8 +3,9 @@
 `ArraySource` is for ids that lie in the file as an array, `StreamSource` for those that must be decoded, and `Section` is
 a stretch of either. Blocks are one-dimensional integer arrays in native byte order, fresh for each step of the iteration,
 so they may be kept. An ArraySource reads straight from the file into the block: one copy out of the page cache and none
-after it (a foreign byte order costs one more). Reads, not a memory map: a file that shrinks or a disk that fails is then an
-error with a name instead of a dead process, and memory use stays one block per reader.
+after it (a foreign byte order costs one more). What comes next is read meanwhile (`skewtool.corpus.read_ahead`). Reads, not
+a memory map: a file that shrinks or a disk that fails is then an error with a name instead of a dead process, and memory
+use stays one block per reader, a few for a remote file.
 """
 
 from abc import ABC, abstractmethod
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from skewtool.corpus.locations import is_remote, open_stretch
+from skewtool.corpus.read_ahead import Advice, in_flight
 from skewtool.errors import CorpusError
 
 __all__ = ["BLOCK_TOKENS", "ArraySource", "Ids", "Progress", "Section", "Source", "StreamSource"]
@@ -84,9 +87,16 @@ class ArraySource(Source):
         progress: Progress | None = None,
     ) -> Iterator[Ids]:
         stop = self.num_tokens if stop is None else stop
-        with self.path.open("rb", buffering=0) as file:
-            file.seek(self.offset + start * self.dtype.itemsize)
+        yield from in_flight(self.path, self.stored(start, stop, block_tokens, progress))
+
+    def stored(self, start: int, stop: int, block_tokens: int, progress: Progress | None) -> Iterator[Ids]:
+        """As `blocks`, read when they are asked for and as they are stored but for their byte order."""
+        begin, end = (self.offset + token * self.dtype.itemsize for token in (start, stop))
+        with open_stretch(self.path, begin, end) as file:
+            advice = None if is_remote(self.path) else Advice(file.fileno(), begin, end)
             for first in range(start, stop, block_tokens):
+                if advice is not None:
+                    advice.at(self.offset + first * self.dtype.itemsize)
                 stored = np.empty(min(block_tokens, stop - first), self.dtype)
                 self._fill(file, stored, first)
                 if progress is not None:
@@ -125,7 +135,7 @@ class StreamSource(Source):
         block_tokens: int = BLOCK_TOKENS,
         progress: Progress | None = None,
     ) -> Iterator[Ids]:
-        yield from _blocks_of(self._between(start, stop, progress), block_tokens)
+        yield from in_flight(self.path, _blocks_of(self._between(start, stop, progress), block_tokens))
 
     def _between(self, start: int, stop: int | None, progress: Progress | None) -> Iterator[Ids]:
         if stop is not None and stop <= start:

@@ -16,6 +16,7 @@ import numpy as np
 
 from skewtool.corpus.compressed import open_decompressed
 from skewtool.corpus.options import ReadOptions
+from skewtool.corpus.read_ahead import in_flight
 from skewtool.corpus.source import BLOCK_TOKENS, Ids, Progress, Source
 from skewtool.corpus.tokenizer import TokenizerFile
 from skewtool.errors import CorpusError
@@ -42,6 +43,9 @@ class TextSource(Source):
     ) -> Iterator[Ids]:
         if start or stop is not None:
             raise CorpusError(f"{self.path} is text: where token {start} begins is unknown; it can only be read whole")
+        yield from in_flight(self.path, self._encoded(block_tokens, progress))
+
+    def _encoded(self, block_tokens: int, progress: Progress | None) -> Iterator[Ids]:
         is_jsonl = self.format == "jsonl"
         documents = self._json_lines() if is_jsonl else self._pieces()
         for batch in _batched(documents):

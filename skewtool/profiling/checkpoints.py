@@ -2,8 +2,9 @@
 
 Each worker keeps one file there and replaces it every few seconds by all that it has counted so far; a resumed run loads
 the files that are there and counts the rest. Files are parts (`skewtool.profiling.part`) with evidence that the input is
-still the same: size and time of change of each file that was read, and a hash of some first ids of finished spans.
-Checkpoints of anything else are refused and never thrown away; those that are damaged are counted again, with a warning.
+still the same: size and time of change (or what a remote store has for it) of each file that was read, and a hash of some
+first ids of finished spans. Checkpoints of anything else are refused and never thrown away; those that are damaged are
+counted again, with a warning.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from skewtool.corpus import Corpus, Ids, Source
+from skewtool.corpus.locations import state_of
 from skewtool.errors import FileFormatError, ProfileError
 from skewtool.profiling.part import Part
 from skewtool.profiling.part_file import load_part, save_part
@@ -50,13 +52,13 @@ class Evidence:
     """What tells later that the input has not changed: of the sources and spans that one worker has read."""
 
     def __init__(self) -> None:
-        self.files: dict[int, tuple[int, int]] = {}
+        self.files: dict[int, tuple[int, int | str]] = {}
         self.heads: list[Head] = []
 
     def see_file(self, number: int, source: Source) -> None:
         """Before a span of the source is read."""
         if number not in self.files:
-            self.files[number] = _size_and_time(source)
+            self.files[number] = state_of(source.path)
 
     def see_ids(self, number: int, source: Source, start: int, ids: Ids) -> None:
         """The first block of a span; of many spans a choice is kept, that by the lowest hashes."""
@@ -68,15 +70,6 @@ class Evidence:
     def to_json(self) -> dict[str, Any]:
         """For the header of a file."""
         return {"files": [[number, *of_file] for number, of_file in self.files.items()], "heads": self.heads}
-
-
-def _size_and_time(source: Source) -> tuple[int, int]:
-    """Bytes, and time of change in nanoseconds; zeros when there is no file to ask."""
-    try:
-        status = source.path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
 
 
 def _hash_of(ids: Ids) -> str:
@@ -113,7 +106,7 @@ class Checkpoints:
             except FileFormatError as error:
                 warnings.warn(f"{error}; what this checkpoint held is counted again", stacklevel=2)
                 continue
-            self._check(part, header, setup, corpus)
+            self._check(part, _evidence_in(header, path), setup, corpus)
             taken = joined(each for other in parts for each in other.ranges)
             if _fits(part, within, taken):
                 parts.append(part)
@@ -122,14 +115,14 @@ class Checkpoints:
         self.num_tokens = sum(part.tally.num_tokens for part in parts)
         return parts
 
-    def _check(self, part: Part, header: dict[str, Any], setup: Setup, corpus: Corpus) -> None:
+    def _check(self, part: Part, evidence: dict[str, Any], setup: Setup, corpus: Corpus) -> None:
         difference = setup.difference(part.setup)
         if difference is not None:
             raise ProfileError(
                 f"cannot go on from {self.directory}: different {difference} (now and then); repeat the command as it was, "
                 "or remove that directory to count anew"
             )
-        changed = _changed(header["evidence"], corpus)
+        changed = _changed(evidence, corpus)
         if changed is not None:
             raise ProfileError(
                 f"cannot go on from {self.directory}: {changed.path} has changed since; remove that directory to count anew"
@@ -143,6 +136,17 @@ class Checkpoints:
             self.directory.rmdir()
 
 
+def _evidence_in(header: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Errors: ProfileError for a part that is no checkpoint."""
+    evidence = header.get("evidence")
+    if not isinstance(evidence, dict) or not all(isinstance(evidence.get(key), list) for key in ("files", "heads")):
+        raise ProfileError(
+            f"{path} lies among checkpoints and is none: a part of a profile that does not tell the state of its input; "
+            "move it away"
+        )
+    return evidence
+
+
 def _fits(part: Part, within: Range, taken: tuple[Range, ...]) -> bool:
     """Whether all ranges lie in what is not taken."""
     free = gaps(within, taken)
@@ -152,9 +156,9 @@ def _fits(part: Part, within: Range, taken: tuple[Range, ...]) -> bool:
 def _changed(evidence: dict[str, Any], corpus: Corpus) -> Source | None:
     """The first source that is not as the evidence says."""
     source: Source
-    for number, size, time_of_change in evidence["files"]:
+    for number, *state in evidence["files"]:
         source = corpus.sources[number]
-        if _size_and_time(source) != (size, time_of_change):
+        if state_of(source.path) != tuple(state):
             return source
     for number, start, length, known in evidence["heads"]:
         source = corpus.sources[number]

@@ -143,3 +143,13 @@ def test_a_stream_that_goes_on_after_its_end(tmp_path: Path) -> None:
         file.write(b"more")
     with pytest.raises(CorpusError, match="goes on after its end"):
         open_corpus(tmp_path / "a.arrow")
+
+
+def test_a_stream_without_its_end_mark(tmp_path: Path, ids_of: Callable[..., list[int]]) -> None:
+    table = pa.table({"ids": pa.array([[1, 2], [3]])})
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    (tmp_path / "a.arrow").write_bytes((tmp_path / "a.arrow").read_bytes()[:-8])
+    with pytest.raises(CorpusError, match=r"a\.arrow does not end with the mark .*; or pass --allow size"):
+        open_corpus(tmp_path / "a.arrow")
+    assert ids_of(open_corpus(tmp_path / "a.arrow", allow=["size"])) == [1, 2, 3]

@@ -24,11 +24,11 @@ from skewtool.errors import CorpusError, SkewtoolError
     ("{,x}a", ["a", "xa"]),
 ])  # fmt: skip
 def test_braces(pattern: str, expected: list[str]) -> None:
-    assert [str(path) for path, _ in expand(pattern)] == expected
+    assert [str(path) for path, _ in expand(Path(pattern))] == expected
 
 
 def test_names_begin_where_the_pattern_does() -> None:
-    assert [name for _, name in expand("/data/{web,code}/train-{0..1}.bin")] == [
+    assert [name for _, name in expand(Path("/data/{web,code}/train-{0..1}.bin"))] == [
         "web/train-0.bin", "web/train-1.bin", "code/train-0.bin", "code/train-1.bin",
     ]  # fmt: skip
 
@@ -61,10 +61,10 @@ def test_a_path_that_exists_is_no_pattern(
 @pytest.mark.parametrize("pattern", ["{0..99999999999}", "{0..999}{0..999}{0..999}"])
 def test_too_many_paths(pattern: str) -> None:
     with pytest.raises(CorpusError, match="more than 1000000 paths"):
-        expand(pattern)
+        expand(Path(pattern))
 
 
 @given(pattern=st.text(st.sampled_from("{}a,.0123*[]-"), min_size=1, max_size=12))
 def test_any_pattern_ends(pattern: str) -> None:
     with contextlib.suppress(SkewtoolError):
-        assert all(isinstance(path, Path) for path, _ in expand(f"/nowhere/{pattern}"))
+        assert all(isinstance(path, Path) for path, _ in expand(Path(f"/nowhere/{pattern}")))

@@ -11,7 +11,7 @@ import pytest
 import skewtool
 from skewtool.corpus import ArraySource, Corpus, Ids, open_corpus
 from skewtool.errors import ProfileError
-from skewtool.profiling import Checkpoints, Profile, blocks, local, profile
+from skewtool.profiling import Checkpoints, Profile, blocks, local, profile, profile_part
 from skewtool.profiling.checkpoints import Evidence, Timer
 
 OPTIONS: dict[str, Any] = {"vocab_size": 90, "windows": (8, 12), "sample_size": 30}
@@ -220,6 +220,13 @@ def test_a_checkpoint_that_overlaps_others_is_counted_again(
     with pytest.warns(UserWarning, match=r"from-9\.9\.safetensors overlaps other checkpoints"):
         made, _ = resumed(folder)
     assert bytes_of(made) == bytes_of(profile(open_corpus(folder), **OPTIONS))
+
+
+def test_a_part_among_checkpoints_is_refused(folder: Path, stopped: Checkpoints) -> None:
+    path = stopped.directory / "from-9.9.safetensors"
+    profile_part(open_corpus(folder), task_index=1, task_count=2, **OPTIONS).save(path)
+    with pytest.raises(ProfileError, match=r"from-9\.9\.safetensors lies among checkpoints and is none: .*; move it away"):
+        resumed(folder)
 
 
 def test_a_source_of_unknown_size_is_finished_or_not(tmp_path: Path, bytes_of: Callable[[Profile], bytes]) -> None:
