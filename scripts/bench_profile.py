@@ -132,7 +132,7 @@ def _polars(path: Path, vocab_size: int) -> Counts:
     if path.suffix in (".bin", ".npy"):
         frame = polars.DataFrame({"input_ids": _array(path)}).lazy()
     else:
-        scan = {".arrow": polars.scan_ipc, ".parquet": polars.scan_parquet, ".jsonl": polars.scan_ndjson}[path.suffix]
+        scan: Any = {".arrow": polars.scan_ipc, ".parquet": polars.scan_parquet, ".jsonl": polars.scan_ndjson}[path.suffix]
         frame = scan(path).select(polars.col("input_ids").explode())
     found = frame.group_by("input_ids").len().collect()
     return _filled(found["input_ids"].to_numpy(), found["len"].to_numpy(), vocab_size)
@@ -221,7 +221,7 @@ def write_files(folder: Path, ids: npt.NDArray[np.uint32]) -> dict[str, int]:
 
 
 def _write_text(folder: Path) -> int:
-    import make_demo_corpus
+    import make_demo_corpus  # type: ignore[import-not-found]  # beside this file
 
     texts = make_demo_corpus.standard_library()
     make_demo_corpus.train_tokenizer(texts[:200]).save(str(folder / "tokenizer.json"))
