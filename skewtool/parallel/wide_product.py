@@ -11,19 +11,20 @@ __all__ = ["linear_of_wide", "wide_linear", "wide_product"]
 _BLOCK_COLUMNS = 2**13
 
 
-def wide_product(left: Tensor, right: Tensor) -> Tensor:
+def wide_product(left: Tensor, right: Tensor, room: Tensor | None = None) -> Tensor:
     """left [m, k] @ right [k, n] in at least float32, [m, n]. Not differentiable.
 
-    A GPU multiplies 16-bit operands and accumulates in float32; elsewhere blocks of columns are widened first.
+    A GPU multiplies 16-bit operands and accumulates in float32; elsewhere blocks of columns are widened first. `room`: at
+    least [m, n] of the result's dtype, which a CPU may write it to.
     """
     if left.dtype not in (torch.float16, torch.bfloat16):
-        return left @ right
+        return torch.mm(left, right, out=None if room is None else room[: left.size(0)])
     if left.is_cuda:
         try:
             return torch.mm(left, right, out_dtype=torch.float32)
         except TypeError:  # a torch that has no out_dtype
             return (left @ right).float()
-    result = torch.empty(left.size(0), right.size(1), device=left.device)
+    result = torch.empty(left.size(0), right.size(1), device=left.device) if room is None else room[: left.size(0)]
     wide = left.float()
     blocks = zip(torch.split(result, _BLOCK_COLUMNS, dim=1), torch.split(right, _BLOCK_COLUMNS, dim=1), strict=True)
     for block, columns in blocks:

@@ -65,7 +65,9 @@ class Objective:
         if self.z_loss:
             factor = factor * (1 + 2 * self.z_loss * (statistics.maximum + statistics.log_total))
         gradient = exponentials.mul_((factor * upstream)[:, None])
-        gradient.masked_fill_((upstream == 0)[:, None], 0)  # 0 times NaN is NaN
+        ignored = upstream == 0
+        if ignored.is_cuda or ignored.any():  # to ask would make a GPU wait longer than to fill
+            gradient.masked_fill_(ignored[:, None], 0)  # 0 times NaN is NaN
         of_target = torch.where(here, -(1 - self.label_smoothing) * upstream, 0)
         gradient.scatter_add_(1, column[:, None], of_target[:, None])
         if self.smooths:
