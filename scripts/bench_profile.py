@@ -145,7 +145,8 @@ def _duckdb(path: Path, vocab_size: int) -> Counts:
     if path.suffix in (".bin", ".npy"):
         ids = _array(path)  # noqa: F841 (duckdb finds it by its name)
         rows = "(SELECT column0 AS id FROM ids)"
-    found = duckdb.sql(f"SELECT id, count(*) AS n FROM {rows} GROUP BY id").fetchnumpy()
+    query: Any = duckdb.sql(f"SELECT id, count(*) AS n FROM {rows} GROUP BY id")
+    found = query.fetchnumpy()
     return _filled(found["id"], found["n"], vocab_size)
 
 

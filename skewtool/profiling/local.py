@@ -5,7 +5,6 @@ added up at the end. All sums are integers and the sample is chosen by key, so t
 of workers or on who took which span. `profile_part` does the same for one task of several, and gives a part to merge.
 """
 
-import hashlib
 import math
 import queue
 import threading
@@ -28,6 +27,7 @@ from skewtool.profiling.profile import Profile, WindowSample, WindowStatistics
 from skewtool.profiling.setup import DEFAULT_WINDOWS, MOST_IDS, Setup, checked_setup, whole_number
 from skewtool.profiling.tally import SourceTally, Tally, add_tallies
 from skewtool.profiling.window_counter import WindowCounter
+from skewtool.profiling.window_keys import largest_sampled_key, source_key
 
 __all__ = ["num_spans", "profile", "profile_of", "profile_part"]
 
@@ -41,6 +41,7 @@ class _Job:
     corpus: Corpus
     setup: Setup
     blocks: Blocks
+    largest_keys: tuple[np.uint64, ...]
     progress: Progress | None
     checkpoints: Checkpoints | None
     interrupted: threading.Event = field(default_factory=threading.Event)
@@ -54,7 +55,10 @@ class _Worker:
         vocab_size, size = job.setup.vocab_size, job.setup.sample_size
         # One row more than the vocabulary: where allowed, bad ids are counted there and dropped at the end.
         table_size = 1 if vocab_size is None else vocab_size + 1
-        self.windows = [WindowCounter(length, table_size, size) for length in job.setup.windows]
+        self.windows = [
+            WindowCounter(length, table_size, size, largest)
+            for length, largest in zip(job.setup.windows, job.largest_keys, strict=True)
+        ]
         self.counters: list[WindowCounter | PlainCounter] = [*self.windows] or [PlainCounter(table_size)]
         self.blocks = BlockCounter(vocab_size)
         self.sources: dict[int, SourceTally] = {}
@@ -65,7 +69,7 @@ class _Worker:
     def count(self, span: Span) -> None:
         source = self.job.corpus.sources[span.source]
         self.evidence.see_file(span.source, source)
-        key = _source_key(source.name, self.job.setup.seed)
+        key = source_key(source.name, self.job.setup.seed)
         for counter in self.counters:
             counter.begin(key, span.start)
         position = span.start
@@ -181,7 +185,8 @@ def profile_part(
     if workers < 1:
         raise ProfileError(f"workers must be at least 1, got {workers}")
     index, count = whole_number("task_index", task_index), whole_number("task_count", task_count)
-    job = _Job(corpus, setup, Blocks.of(corpus, setup.windows), progress, checkpoints)
+    largest_keys = tuple(largest_sampled_key(corpus, each, setup.sample_size, setup.seed) for each in setup.windows)
+    job = _Job(corpus, setup, Blocks.of(corpus, setup.windows), largest_keys, progress, checkpoints)
     return _count(job, task_range(corpus, setup.windows, index, count), workers)
 
 
@@ -211,11 +216,6 @@ def _compile(corpus: Corpus) -> None:
             scratch.add(index)
             scratch.end()
             scratch.counts.sum()  # empties the totals, which is compiled, too
-
-
-def _source_key(name: str, seed: int) -> int:
-    digest = hashlib.blake2b(name.encode(), digest_size=8, key=seed.to_bytes(8, "little", signed=True)).digest()
-    return int.from_bytes(digest, "little")
 
 
 def _run(job: _Job, todo: Iterable[Span], workers: int) -> list[_Worker]:

@@ -5,8 +5,8 @@ the ids met for the first time are written down (`touched`); when the window is 
 and cleared. So the work per window is proportional to its tokens, not to the vocabulary. The totals hold presence in
 the upper and the count in the lower 32 bits, one memory access for both, and are emptied into 64-bit tables in time.
 
-A window is known by its key, a seeded hash of (source, position). The sample is the k whole windows with the smallest
-keys, which makes it independent of how the corpus was split and who counted which part.
+The sample is the k whole windows with the smallest keys (`window_keys`), which makes it independent of how the corpus was
+split and who counted which part.
 """
 
 from typing import Any
@@ -17,31 +17,16 @@ import numpy.typing as npt
 from skewtool.compiled import compiled
 from skewtool.corpus import Ids
 from skewtool.profiling.profile import Window, in_sample_order
+from skewtool.profiling.window_keys import GOLDEN, LARGEST_KEY, mix, window_key
 
 __all__ = ["WindowCounter"]
 
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_27, _30, _31, _32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
+_32 = np.uint64(32)
 _ONE_WINDOW = np.uint64(1 << 32)
 _LOW = np.uint64((1 << 32) - 1)
 
 # Places in the state array of a counter.
 _FILLED, _DISTINCT, _POSITION, _SAMPLED = 0, 1, 2, 3
-
-
-@compiled
-def _mix(value: Any) -> Any:
-    """splitmix64's finalizer (Steele, Lea, Flood 2014): a bijection of 64 bits."""
-    value = (value ^ (value >> _30)) * _MIX_1
-    value = (value ^ (value >> _27)) * _MIX_2
-    return value ^ (value >> _31)
-
-
-@compiled
-def _key(source_key: Any, position: Any) -> Any:
-    return _mix(source_key + np.uint64(position) * _GOLDEN)
 
 
 @compiled
@@ -53,9 +38,9 @@ def _close(distinct: Any, in_window: Any, touched: Any, position: Any, totals: A
         count = np.uint64(in_window[token])
         in_window[token] = 0
         totals[token] += _ONE_WINDOW + count
-        mixed = ((np.uint64(token) << _32) + count) * _GOLDEN
+        mixed = ((np.uint64(token) << _32) + count) * GOLDEN
         content += mixed ^ (mixed >> _32)
-    digest[0] += _mix(content ^ _mix(np.uint64(position) + _GOLDEN))
+    digest[0] += mix(content ^ mix(np.uint64(position) + GOLDEN))
 
 
 @compiled
@@ -93,7 +78,7 @@ def _advance(
         state[_FILLED] += block.size
         state[_DISTINCT] = distinct
         if state[_FILLED] == window:
-            wanted = _key(source_key, state[_POSITION]) <= threshold
+            wanted = window_key(source_key, state[_POSITION]) <= threshold
             if wanted:
                 for i in range(state[_DISTINCT]):
                     sampled[0, i] = touched[i]
@@ -112,10 +97,11 @@ class WindowCounter:
     """Statistics of windows of `length` tokens over ids below `table_size`.
 
     Call `begin` for each contiguous stretch of a source, which must start at a multiple of `length`; `add` its ids in
-    order; and `end`, which closes a shorter window at the end of a source.
+    order; and `end`, which closes a shorter window at the end of a source. `largest_key`: windows with larger keys are
+    known not to be in the sample.
     """
 
-    def __init__(self, length: int, table_size: int, sample_size: int) -> None:
+    def __init__(self, length: int, table_size: int, sample_size: int, largest_key: np.uint64 = LARGEST_KEY) -> None:
         self.length = length
         self.num_windows = 0
         self._counts = np.zeros(table_size, np.int64)
@@ -128,7 +114,7 @@ class WindowCounter:
         self._state = np.zeros(4, np.int64)
         self._digest = np.zeros(1, np.uint64)
         self._sample_size = sample_size
-        self._threshold = np.uint64(2**64 - 1 if sample_size else 0)
+        self._threshold = largest_key if sample_size else np.uint64(0)
         self._source_key = np.uint64(0)
         self._kept: list[Window] = []
 
@@ -195,7 +181,7 @@ class WindowCounter:
         return int(self._digest[0])
 
     def _keep(self, position: int, distinct: int) -> None:
-        key = int(_key(self._source_key, position))
+        key = int(window_key(self._source_key, position))
         self._kept.append((key, *self._sampled[:, :distinct].astype(np.int32)))
         if len(self._kept) >= 2 * self._sample_size:
             self._prune()
