@@ -25,6 +25,7 @@ from skewtool.errors import CorpusError
 
 __all__ = ["arrow_errors", "arrow_library", "check_column", "ids_of", "open_arrow"]
 
+_MAGIC_BYTES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _READ_TOGETHER = 1 << 22
 
@@ -169,24 +170,41 @@ def _remote_batches(path: Path, schema: Any, number: int) -> list[Batch] | None:
     return batches
 
 
-def _size_of(path: Path, file: Any, batch: Batch, schema: Any, number: int) -> tuple[int, int, int]:
-    """The number of ids in a batch, of rows that are null and of rows, from metadata and offsets where they tell."""
+@dataclass(frozen=True)
+class _Size:
+    """Of a column of one batch: ids in its lists, rows that are null, all rows, and ids that are stored."""
+
+    ids: int
+    null_rows: int
+    rows: int
+    stored: int
+
+    @classmethod
+    def of(cls, array: Any) -> "_Size":
+        ids, types = int(ids_of(array).size), arrow_library().types
+        # Null rows may have ids that do not count, as lists of fixed size must; views may leave out what they like.
+        all_count = (types.is_list(array.type) or types.is_large_list(array.type)) and not array.null_count
+        stored = len(array.values) if all_count and not _is_list(array.type.value_type) else ids
+        return cls(ids, array.null_count, len(array), stored)
+
+
+def _size_of(path: Path, file: Any, batch: Batch, schema: Any, number: int) -> _Size:
+    """From metadata and offsets where they tell."""
     types, kind = arrow_library().types, schema.field(number).type
     rows, null_rows = batch.nodes[0]
     if not _is_list(kind):
-        return rows, null_rows, rows
+        return _Size(rows, null_rows, rows, rows)
     width = 4 if types.is_list(kind) else 8
     is_plain = (types.is_list(kind) or types.is_large_list(kind)) and not _is_list(kind.value_type)
     if not is_plain or null_rows or batch.compressed or batch.buffers[1][1] < width * (rows + 1):
-        array = _column_of(file, [batch], 0, schema, number)
-        return ids_of(array).size, array.null_count, len(array)
+        return _Size.of(_column_of(file, [batch], 0, schema, number))
     ends = []
     for row in (0, rows):
         file.seek(batch.body + batch.buffers[1][0] + width * row)
         ends.append(int.from_bytes(file.read(width), "little", signed=True))
     if not 0 <= ends[0] <= ends[1]:
         raise CorpusError(f"{path} is damaged: the offsets of the batch at byte {batch.body} go from {ends[0]} to {ends[1]}")
-    return ends[1] - ends[0], 0, rows
+    return _Size(ends[1] - ends[0], 0, rows, batch.nodes[1][0])
 
 
 def _batches(path: Path) -> Iterator[tuple[Any, Any]]:
@@ -194,10 +212,19 @@ def _batches(path: Path) -> Iterator[tuple[Any, Any]]:
     library = arrow_library()
     with library.PythonFile(path.open("rb"), "r") if is_remote(path) else library.memory_map(str(path)) as file:
         if file.read(6) == b"ARROW1":
-            with library.ipc.open_file(file) as reader:
+            # A file has a stream inside. Its footer tells how many batches, and where each is; read by that alone, one of
+            # them could come twice without a sign.
+            promised = library.ipc.open_file(file).num_record_batches
+            file.seek(_MAGIC_BYTES)
+            with library.ipc.open_stream(file) as reader:
                 yield reader.schema, None
-                for number in range(reader.num_record_batches):
-                    yield reader.schema, reader.get_batch(number)
+                for number in range(promised):
+                    batch = next(reader, None)
+                    if batch is None:
+                        raise CorpusError(f"{path} is damaged: it holds {number} batches, its footer promises {promised}")
+                    yield reader.schema, batch
+                if _goes_on(reader):
+                    raise CorpusError(f"{path} is damaged: it holds more than the {promised} batches of its footer")
         else:
             file.seek(0)
             with library.ipc.open_stream(file) as reader:
@@ -206,6 +233,14 @@ def _batches(path: Path) -> Iterator[tuple[Any, Any]]:
                     yield reader.schema, batch
                 if file.tell() != file.size():
                     raise CorpusError(f"{path} goes on after its end, from byte {file.tell()} of {file.size()}")
+
+
+def _goes_on(reader: Any) -> bool:
+    """Whether there is a further batch. Old files have no mark at the end of the stream."""
+    try:
+        return next(reader, None) is not None
+    except arrow_library().ArrowException:
+        return False
 
 
 def _columns(path: Path, column: str) -> Iterator[Any]:
@@ -235,16 +270,26 @@ def open_arrow(path: Path, name: str, options: ReadOptions) -> list[StreamSource
         number = schema.names.index(column)
         batches = _remote_batches(path, schema, number) if is_remote(path) else None
         if batches is None:
-            sizes = [(ids_of(array).size, array.null_count, len(array)) for array in _columns(path, column)]
+            sizes = [_Size.of(array) for array in _columns(path, column)]
         else:
             with path.open("rb") as file:
                 sizes = [_size_of(path, file, batch, schema, number) for batch in batches]
     _check_end(path, options)
-    num_tokens, null_rows, rows = (sum(each) for each in zip(*sizes, strict=True)) if sizes else (0, 0, 0)
+    num_tokens, null_rows, rows = (sum(getattr(each, name) for each in sizes) for name in ("ids", "null_rows", "rows"))
+    missed = _check_lists(path, column, num_tokens, sum(each.stored for each in sizes), options)
     is_list = _is_list(schema.field(column).type)
     notes = (f"{name}: {null_rows} rows are null and hold no ids",) if null_rows and is_list else ()
     known = (path, name, "arrow", dtype, num_tokens, rows if is_list else None, num_tokens * dtype.itemsize, notes, column,
-             np.cumsum([size for size, _, _ in sizes], dtype=np.int64))  # fmt: skip
+             np.cumsum([each.ids for each in sizes], dtype=np.int64))  # fmt: skip
     if batches is None:
-        return [ArrowSource(*known)]
-    return [RemoteArrowSource(*known, schema, number, tuple(batches))]
+        return [ArrowSource(*known, dropped=missed)]
+    return [RemoteArrowSource(*known, schema, number, tuple(batches), dropped=missed)]
+
+
+def _check_lists(path: Path, column: str, ids: int, stored: int, options: ReadOptions) -> tuple[tuple[str, int], ...]:
+    """A changed offset makes the first list, or the last one, lose ids: what is stored and in none of them tells."""
+    if ids == stored:
+        return ()
+    problem = f"{path}: the lists of column '{column}' hold {ids} ids, but {stored} are stored; is the file damaged?"
+    stop_unless_allowed(SIZE, problem, options.allow)
+    return ((SIZE, max(0, stored - ids)),)

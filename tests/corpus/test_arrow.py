@@ -153,3 +153,39 @@ def test_a_stream_without_its_end_mark(tmp_path: Path, ids_of: Callable[..., lis
     with pytest.raises(CorpusError, match=r"a\.arrow does not end with the mark .*; or pass --allow size"):
         open_corpus(tmp_path / "a.arrow")
     assert ids_of(open_corpus(tmp_path / "a.arrow", allow=["size"])) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("writer", ["new_file", "new_stream"])
+def test_no_flipped_bit_changes_the_number_of_ids(tmp_path: Path, writer: str) -> None:
+    """Arrow has no checksums; but lists must hold what is stored, and a file's footer what its stream has."""
+    path = tmp_path / "a.arrow"
+    documents = [[5, 6, 70000], [1], [], [7, 8, 9], [2, 3, 4, 5, 6, 7]]
+    table = pa.table({"input_ids": pa.array(documents, pa.list_(pa.int32()))})
+    with pa.OSFile(str(path), "wb") as file, getattr(pa.ipc, writer)(file, table.schema) as out:
+        out.write_table(table, max_chunksize=2)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 3
+        path.write_bytes(damaged)
+        try:
+            corpus = open_corpus(path)
+        except CorpusError:
+            continue
+        assert corpus.num_tokens == 13, f"byte {place}"
+
+
+def test_ids_in_no_list_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    ids = pa.array([9, 1, 2, 3], pa.int32())
+    batch = pa.record_batch({"input_ids": pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), ids)})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as out:
+        out.write_batch(batch)
+    content = path.read_bytes()
+    offsets = bytes(batch.column(0).offsets.buffers()[1])[:12]
+    assert content.count(offsets) == 1
+    path.write_bytes(content.replace(offsets, b"\1\0\0\0" + offsets[4:]))
+    with pytest.raises(CorpusError, match="lists of column 'input_ids' hold 3 ids, but 4 are stored"):
+        open_corpus(path)
+    corpus = open_corpus(path, allow=["size"])
+    assert (corpus.num_tokens, corpus.dropped) == (3, {"size": 1})
